@@ -1,0 +1,61 @@
+package event
+
+// The streams of targets hold ids, codes and digests only: erasing a session
+// must leave nothing of it in the stream of a target. The envelope of each of
+// these events names the session and the run.
+
+// DeliveryEnqueued begins a delivery; its row in the outbox follows. Body and
+// Address are blobs of the session: the exact bytes of every attempt (I-26),
+// and where they go.
+type DeliveryEnqueued struct {
+	Address    string     `json:"address"`
+	Body       string     `json:"body"`
+	DeliveryID DeliveryID `json:"delivery_id"`
+	Type       string     `json:"type"`
+}
+
+// DeliveryAttemptStarted is the intent of one attempt.
+type DeliveryAttemptStarted struct {
+	Attempt    int        `json:"attempt"` // from 1; goes on over replays
+	Cycle      int        `json:"cycle"`   // from 1; begins anew with a replay
+	DeliveryID DeliveryID `json:"delivery_id"`
+}
+
+// DeliveryDelivered ends a delivery: the receiver took it.
+type DeliveryDelivered struct {
+	Attempt    int        `json:"attempt"`
+	DeliveryID DeliveryID `json:"delivery_id"`
+	DurationMS int64      `json:"duration_ms"`
+	Status     int        `json:"status"`
+}
+
+// DeliveryAttemptFailed ends an attempt; the next one is due at RetryAt.
+type DeliveryAttemptFailed struct {
+	Attempt    int        `json:"attempt"`
+	Code       string     `json:"code"`
+	DeliveryID DeliveryID `json:"delivery_id"`
+	DurationMS int64      `json:"duration_ms,omitzero"`
+	RetryAt    string     `json:"retry_at,omitzero"` // see FormatTime; empty: no further attempt
+	Status     int        `json:"status,omitzero"`
+}
+
+// DeliveryDeadLettered parks a delivery until a person replays it.
+type DeliveryDeadLettered struct {
+	Attempts   int        `json:"attempts"`
+	Code       string     `json:"code"`
+	DeliveryID DeliveryID `json:"delivery_id"`
+}
+
+// DeliveryReplayed puts a delivery at the tail of its target's lane again.
+type DeliveryReplayed struct {
+	Actor      string     `json:"actor,omitzero"`
+	DeliveryID DeliveryID `json:"delivery_id"`
+	Forced     bool       `json:"forced,omitzero"`
+}
+
+func (*DeliveryEnqueued) EventType() Type       { return TypeDeliveryEnqueued }
+func (*DeliveryAttemptStarted) EventType() Type { return TypeDeliveryAttemptStarted }
+func (*DeliveryDelivered) EventType() Type      { return TypeDeliveryDelivered }
+func (*DeliveryAttemptFailed) EventType() Type  { return TypeDeliveryAttemptFailed }
+func (*DeliveryDeadLettered) EventType() Type   { return TypeDeliveryDeadLettered }
+func (*DeliveryReplayed) EventType() Type       { return TypeDeliveryReplayed }

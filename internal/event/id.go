@@ -1,0 +1,99 @@
+package event
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// The ids of the house. Each has a typed prefix on the wire; two kinds cannot
+// be mixed up in code.
+type (
+	SessionID  string // ses_ and a UUIDv7: made by the daemon, never by a caller
+	RunID      string // run_ and a UUIDv7
+	StepID     string // step_, the run's suffix, and the number of the step in the run
+	CallID     string // call_, the run's suffix, step, attempt and position
+	TargetID   string // tgt_ and a digest of user, type and address
+	DeliveryID string // dlv_ and a digest of run and target
+	Stream     string // session:ses_… or target:tgt_…
+)
+
+// Stream kinds.
+const (
+	sessionPrefix = "session:"
+	targetPrefix  = "target:"
+)
+
+// Stream is the event stream of a session.
+func (id SessionID) Stream() Stream { return Stream(sessionPrefix + string(id)) }
+
+// Stream is the event stream of a target.
+func (id TargetID) Stream() Stream { return Stream(targetPrefix + string(id)) }
+
+// Session gives the session whose stream this is.
+func (s Stream) Session() (SessionID, bool) {
+	id, ok := strings.CutPrefix(string(s), sessionPrefix)
+	return SessionID(id), ok
+}
+
+// Target gives the target whose stream this is.
+func (s Stream) Target() (TargetID, bool) {
+	id, ok := strings.CutPrefix(string(s), targetPrefix)
+	return TargetID(id), ok
+}
+
+// NewSessionID draws a session id from r.
+func NewSessionID(r io.Reader) (SessionID, error) {
+	s, err := newSuffix(r)
+	return SessionID("ses_" + s), err
+}
+
+// NewRunID draws a run id from r.
+func NewRunID(r io.Reader) (RunID, error) {
+	s, err := newSuffix(r)
+	return RunID("run_" + s), err
+}
+
+// newSuffix is a UUIDv7 (RFC 9562, section 5.7) without hyphens, so that ids
+// sort roughly by the time they were made.
+func newSuffix(r io.Reader) (string, error) {
+	u, err := uuid.NewV7FromReader(r)
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(u[:]), nil
+}
+
+// TargetIDFor derives the id of a target from its user, type and address, so
+// that one receiver of one user is one lane, whoever names it.
+func TargetIDFor(user, kind, address string) TargetID {
+	return TargetID("tgt_" + shortDigest(user, kind, address))
+}
+
+// DeliveryIDFor derives the id of the one delivery of a run's output to a target.
+func DeliveryIDFor(run RunID, target TargetID, output int) DeliveryID {
+	return DeliveryID("dlv_" + shortDigest(string(run), string(target), string(rune('0'+output))))
+}
+
+func shortDigest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		// Length first, so that no two lists of parts read the same.
+		h.Write([]byte{byte(len(p) >> 24), byte(len(p) >> 16), byte(len(p) >> 8), byte(len(p))})
+		io.WriteString(h, p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// timeLayout has a fixed width, so that stored times compare as text.
+const timeLayout = "2006-01-02T15:04:05.000000Z"
+
+// FormatTime is the stored form of a time: UTC, microseconds, fixed width (RFC 3339).
+func FormatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
+
+// ParseTime reads the stored form.
+func ParseTime(s string) (time.Time, error) { return time.Parse(timeLayout, s) }

@@ -1,0 +1,112 @@
+package eventlog
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+)
+
+// SessionRow is the derived row of a session. JSON columns are as stored: the
+// member of the settings as JSON, or empty.
+type SessionRow struct {
+	ID                                                                                               event.SessionID
+	UserID, Alias, ThreadID, Status, Title                                                           string
+	CreatedAt, UpdatedAt                                                                             string
+	SettingsVersion                                                                                  int64
+	Instructions, Metadata, Tools, OnDoubt, InputContract, OutputContract, RoutePolicy, ReplyTargets string
+	MaxTurns, HistoryLimit                                                                           int64
+}
+
+// RunRow is the derived row of a run. Position is its place among the
+// session's queued runs, from 1, or 0 when it is not queued.
+type RunRow struct {
+	ID                                                 event.RunID
+	SessionID                                          event.SessionID
+	UserID, Status, Kind                               string
+	SubmittedAt, UpdatedAt, StartedAt, FinishedAt      string
+	CreatedSeq, OutputSeq                              int64
+	Source, Actor, TextPreview, Route, Provider, Model string
+	ErrorCode, ErrorMessage, Totals, WaitingOn         string
+	Position                                           int64
+}
+
+// DeliveryRow is the derived row of a delivery.
+type DeliveryRow struct {
+	ID                                  event.DeliveryID
+	TargetID                            event.TargetID
+	SessionID                           event.SessionID
+	RunID                               event.RunID
+	UserID, Type, Status, Body, Address string
+	LaneSeq                             int64
+	CreatedAt, UpdatedAt, NextAt        string
+	Attempts                            int64 // over all replays
+	Cycle                               int64 // since the last replay
+	Open, OpenEpoch                     int64 // attempt in flight, and its epoch; 0: none
+	LastCode                            string
+	LastStatus                          int64
+}
+
+// IdempotencyRow is a known key.
+type IdempotencyRow struct {
+	Fingerprint, Contract string
+	RunID                 event.RunID
+}
+
+// Page bounds a list. Cursor is what the page before gave; empty: the start.
+type Page struct {
+	Limit  int
+	Cursor string
+}
+
+// SessionFilter, RunFilter and DeliveryFilter narrow a list; an empty member
+// does not. Lists are newest first.
+type SessionFilter struct{ UserID, Status string }
+
+// RunFilter narrows a list of runs.
+type RunFilter struct {
+	UserID, Status string
+	SessionID      event.SessionID
+}
+
+// DeliveryFilter narrows a list of deliveries.
+type DeliveryFilter struct {
+	UserID, Status string
+	SessionID      event.SessionID
+	RunID          event.RunID
+	TargetID       event.TargetID
+}
+
+// TokenRow is an access token; only its digest is stored.
+type TokenRow struct {
+	ID, Name, Role, UserID, Hash string
+	CreatedAt                    time.Time
+}
+
+// Views are the reads over derived rows. Each room names the few it uses.
+type Views interface {
+	Session(ctx context.Context, id event.SessionID) (SessionRow, error) // ErrNotFound
+	SessionByAlias(ctx context.Context, user, alias string) (event.SessionID, error)
+	Sessions(ctx context.Context, f SessionFilter, p Page) ([]SessionRow, string, error)
+	Run(ctx context.Context, id event.RunID) (RunRow, error) // ErrNotFound
+	Runs(ctx context.Context, f RunFilter, p Page) ([]RunRow, string, error)
+	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (IdempotencyRow, error) // ErrNotFound
+	// Unfinished lists the sessions that have runs not at their end, those
+	// whose oldest run was submitted first in front.
+	Unfinished(ctx context.Context) ([]event.SessionID, error)
+
+	Delivery(ctx context.Context, id event.DeliveryID) (DeliveryRow, error) // ErrNotFound
+	Deliveries(ctx context.Context, f DeliveryFilter, p Page) ([]DeliveryRow, string, error)
+	// NextDelivery gives the first pending delivery of a target's lane, or ErrNotFound.
+	NextDelivery(ctx context.Context, t event.TargetID) (DeliveryRow, error)
+	// PendingTargets lists the targets that have pending deliveries.
+	PendingTargets(ctx context.Context) ([]event.TargetID, error)
+}
+
+// Tokens stand outside the log.
+type Tokens interface {
+	AddToken(ctx context.Context, t TokenRow) error
+	TokenByHash(ctx context.Context, hash string) (TokenRow, error) // ErrNotFound
+	ListTokens(ctx context.Context) ([]TokenRow, error)
+	DeleteToken(ctx context.Context, id string) error // ErrNotFound
+}
