@@ -1,0 +1,347 @@
+package session
+
+import (
+	"fmt"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/contract"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+)
+
+// Apply folds one event into the state. Events come in order, decoded. A late
+// fact about something that is closed changes nothing (I-05, I-14). An error
+// means that the log holds what these rules cannot have written.
+func (s *State) Apply(e *event.Event) error {
+	if e.Seq != s.Head+1 {
+		return fmt.Errorf("fold %s: sequence %d follows %d", e.Stream, e.Seq, s.Head)
+	}
+	if e.Epoch < s.Epoch { // I-15
+		return fmt.Errorf("fold %s#%d: epoch %d after %d", e.Stream, e.Seq, e.Epoch, s.Epoch)
+	}
+	s.Head, s.Epoch = e.Seq, e.Epoch
+	if e.FSMState != "" && s.Active != nil && s.Active.ID == e.RunID {
+		s.Active.Phase = e.FSMState
+	}
+	switch d := e.Data.(type) {
+	case *event.SessionCreated:
+		s.ID, s.UserID, s.ThreadID, s.Status = e.SessionID, e.UserID, d.ThreadID, Open
+		s.Settings, s.SettingsVersion = d.Settings, 1
+		return s.compile()
+	case *event.SessionUpdated:
+		s.Settings.Take(d)
+		s.SettingsVersion = d.Version
+		return s.compile()
+	case *event.SessionClosed:
+		s.Status = Closed
+	case *event.SessionErased:
+		*s = State{ID: e.SessionID, UserID: e.UserID, Status: Erased, Head: e.Seq, Epoch: e.Epoch, Owner: s.Owner}
+	case *event.OwnerClaimed:
+		s.Owner = d.Owner
+	case *event.RunCreated:
+		s.Queue = append(s.Queue, &Queued{ID: e.RunID, Seq: e.Seq, Created: d, Instructions: s.Settings.Instructions})
+	case *event.CancelRequested:
+		s.stop(e.RunID, &Stop{Reason: d.Reason})
+	case *event.InterruptRequested:
+		s.stop(e.RunID, &Stop{Interrupt: true, Reason: d.Reason})
+	case *event.RunStarted:
+		return s.start(e, d)
+	case *event.RunCancelled:
+		s.finish(e.RunID)
+	case *event.RunCompleted, *event.RunFailed, *event.RunInterrupted:
+		s.finish(e.RunID)
+	default:
+		if s.Active != nil && s.Active.ID == e.RunID {
+			s.Active.apply(s, e)
+		}
+	}
+	return nil
+}
+
+func (s *State) compile() error {
+	s.outputContract = nil
+	if s.Settings.OutputContract == nil {
+		return nil
+	}
+	schema, issues := contract.ParseSchema(s.Settings.OutputContract.Schema)
+	if len(issues) > 0 {
+		return fmt.Errorf("fold session %s: stored output contract: %s", s.ID, issues[0])
+	}
+	s.outputContract = schema
+	return nil
+}
+
+func (s *State) stop(id event.RunID, stop *Stop) {
+	if s.Active != nil && s.Active.ID == id {
+		if s.Active.Stop == nil {
+			s.Active.Stop = stop
+		}
+		return
+	}
+	for _, q := range s.Queue {
+		if q.ID == id && q.Stop == nil && !stop.Interrupt {
+			q.Stop = stop
+		}
+	}
+}
+
+func (s *State) start(e *event.Event, d *event.RunStarted) error {
+	if s.Active != nil || len(s.Queue) == 0 || s.Queue[0].ID != e.RunID {
+		return fmt.Errorf("fold %s#%d: run %s cannot start", e.Stream, e.Seq, e.RunID) // I-06
+	}
+	q := s.Queue[0]
+	s.Queue = s.Queue[1:]
+	r := &Run{Queued: *q, Usage: &llm.Usage{}, Phase: PhaseIdle}
+	if d.OutputContract != nil {
+		schema, issues := contract.ParseSchema(d.OutputContract.Schema)
+		if len(issues) > 0 {
+			return fmt.Errorf("fold %s#%d: pinned contract: %s", e.Stream, e.Seq, issues[0])
+		}
+		r.Contract = &Pinned{Schema: schema, Budget: d.OutputContract.MaxRepairAttempts}
+	}
+	for _, in := range q.Created.Input {
+		r.Items = append(r.Items, Item{Kind: ItemUser, Content: in.Content, Value: in.Value})
+	}
+	s.Active = r
+	return nil
+}
+
+// finish ends a run, queued or active. What a later run may be shown of it is
+// its input, its settled steps and its answer; drafts are dropped.
+func (s *State) finish(id event.RunID) {
+	for i, q := range s.Queue {
+		if q.ID == id {
+			s.Queue = append(s.Queue[:i:i], s.Queue[i+1:]...)
+			return
+		}
+	}
+	if s.Active == nil || s.Active.ID != id {
+		return // a second terminal changes nothing (I-05)
+	}
+	var kept []Item
+	for _, it := range s.Active.Items {
+		if !it.Draft {
+			kept = append(kept, it)
+		}
+	}
+	s.history = append(s.history, past{seq: s.Active.Seq, items: kept})
+	s.shown += len(kept)
+	s.Active = nil
+	limit := s.historyLimit()
+	drop := 0
+	for drop < len(s.history)-1 && s.shown > limit {
+		s.shown -= len(s.history[drop].items)
+		s.omitted += len(s.history[drop].items)
+		drop++
+	}
+	if drop > 0 {
+		s.history = append([]past(nil), s.history[drop:]...)
+	}
+}
+
+func (s *State) historyLimit() int {
+	if s.Settings.HistoryLimit > 0 {
+		return s.Settings.HistoryLimit
+	}
+	return DefaultHistoryLimit
+}
+
+func (r *Run) apply(s *State, e *event.Event) {
+	switch d := e.Data.(type) {
+	case *event.StepStarted:
+		if d.Repair == 0 {
+			r.Turn++
+		}
+		r.Steps++
+		r.Step = &Step{ID: e.StepID, Number: d.Number, Repair: d.Repair, NoTools: d.NoTools}
+	case *event.NeedsAttention:
+		r.Waiting = true
+	case *event.RunResumed:
+		r.Waiting = false
+	case *event.RepairRequested:
+		r.Repairs = d.Attempt
+		r.Items = append(r.Items, Item{Kind: ItemRepair, Content: event.Content{Text: d.Error}, Draft: true})
+	default:
+		if r.Step != nil && r.Step.ID == e.StepID {
+			r.applyStep(e)
+		}
+	}
+}
+
+func (r *Run) applyStep(e *event.Event) {
+	st := r.Step
+	switch d := e.Data.(type) {
+	case *event.ModelCallStarted:
+		st.Attempt = Attempt{Number: d.Attempt, Epoch: e.Epoch, Open: true}
+		st.RetryAt, st.Failed, st.Parts = "", nil, nil
+	case *event.ModelCallCompleted:
+		if d.Attempt == st.Attempt.Number {
+			st.Attempt.Open = false
+			st.Usage = usageOf(d.Usage)
+			r.Usage = r.Usage.Add(st.Usage)
+		}
+	case *event.ModelCallFailed:
+		if d.Attempt != st.Attempt.Number {
+			return
+		}
+		st.Attempt.Open, st.Failed, st.Parts = false, d, nil // I-20
+		if d.Status < 400 {                                  // refused attempts cost nothing; of the others nobody knows
+			r.Usage = nil
+		}
+		if llm.Class(d.Class) == llm.Abandoned {
+			st.Abandoned++
+		} else {
+			st.Failures++
+		}
+	case *event.RetryScheduled:
+		st.RetryAt = d.At
+	case *event.TextEnded:
+		if !d.Partial {
+			st.Parts = append(st.Parts, Item{Kind: ItemText, Step: st.ID, Content: d.Content, Part: d.Part})
+		}
+	case *event.ReasoningEnded:
+		if !d.Partial && d.State != "" {
+			st.Parts = append(st.Parts, Item{Kind: ItemReasoning, Step: st.ID, State: d.State, Maker: d.Maker, Part: d.Part})
+		}
+	case *event.InferenceCompleted:
+		st.Whole, st.Finish = true, llm.FinishReason(d.Finish)
+	case *event.ContractChecked:
+		st.Accepted = d.OK
+	case *event.StepEnded:
+		r.endStep()
+	case *event.StepFailed:
+		r.Step = nil
+	case *event.ToolRequested:
+		r.request(e.CallID, d)
+	case *event.AttentionResolved:
+		r.resolve(e.CallID, d)
+	default:
+		r.applyCall(e)
+	}
+}
+
+func (r *Run) request(id event.CallID, d *event.ToolRequested) {
+	c := &Call{
+		ID: id, Original: d.Original, Name: d.Name, Part: d.Part, Arguments: d.Arguments,
+		Malformed: d.Malformed, Level: d.Level, State: CallRequested,
+	}
+	if t := r.tool(d.Name); t != nil {
+		c.Idempotent = t.Idempotent
+	}
+	r.Step.Calls = append(r.Step.Calls, c)
+	r.ToolCalls++
+}
+
+// applyCall folds what happens to a call. A closed call stays as it is (I-14).
+func (r *Run) applyCall(e *event.Event) {
+	var c *Call
+	for _, x := range r.Step.Calls {
+		if x.ID == e.CallID {
+			c = x
+		}
+	}
+	if c == nil || c.State == CallDone {
+		return
+	}
+	switch d := e.Data.(type) {
+	case *event.PolicyChecked:
+		if d.Decision == "allow" {
+			c.State = CallAllowed
+		}
+	case *event.ToolStarted:
+		c.State, c.Attempt, c.Epoch = CallStarted, 1, e.Epoch
+	case *event.ToolRetrying:
+		c.State, c.Attempt, c.Epoch = CallStarted, d.Attempt, e.Epoch
+	case *event.ToolCompleted:
+		c.State, c.Result = CallDone, d.Output
+	case *event.ToolRejected:
+		c.State, c.Result, c.IsError = CallDone, event.Content{Text: d.Message}, true
+	case *event.ToolFailed:
+		c.State, c.Result, c.IsError = CallDone, d.Message, true
+	case *event.ToolTimeout:
+		c.State, c.Result, c.IsError = CallDone, event.Content{Text: d.Message}, true
+	case *event.ToolInterrupted:
+		c.State, c.Result, c.IsError = CallDone, event.Content{Text: d.Message}, true
+		c.InDoubt = d.Outcome == OutcomeUnknown
+	}
+}
+
+// resolve takes a person's word on a call in doubt: it sets what the model
+// sees as the call's result (I-14). The first word counts.
+func (r *Run) resolve(id event.CallID, d *event.AttentionResolved) {
+	for _, c := range r.Step.Calls {
+		if c.ID != id || !c.InDoubt || c.Resolution != "" {
+			continue
+		}
+		c.Resolution = d.Resolution
+		switch d.Resolution {
+		case event.ResolveCompleted:
+			c.Result, c.IsError = d.Output, false
+		case event.ResolveFailed:
+			c.Result, c.IsError = event.Content{Text: failedText(d.Reason)}, true
+		}
+	}
+}
+
+// endStep turns the step into entries of the conversation: what the assistant
+// said, in order, then the results in call order, one for each call (I-13).
+func (r *Run) endStep() {
+	st := r.Step
+	draft := len(st.Calls) == 0 && r.Contract != nil && !st.Accepted
+	for _, it := range st.Parts {
+		it.Content = shrink(it.Content)
+		it.Draft = draft
+		r.Items = append(r.Items, it)
+	}
+	for _, c := range st.Calls {
+		if c.Original != "" {
+			continue
+		}
+		args := c.Arguments
+		if c.Malformed != "" {
+			args = canonjson.Value("{}")
+		}
+		r.Items = append(r.Items, Item{Kind: ItemCall, Step: st.ID, CallID: c.ID, Name: c.Name, Value: args, Part: c.Part})
+	}
+	for _, c := range st.Calls {
+		if c.Original != "" {
+			continue
+		}
+		res := answerOf(st.Calls, c)
+		r.Items = append(r.Items, Item{Kind: ItemResult, Step: st.ID, CallID: c.ID, Name: c.Name, Content: shrink(res.Result), IsError: res.IsError})
+	}
+	r.Step = nil
+}
+
+// answerOf follows a person's retries from a call to the one whose result counts.
+func answerOf(calls []*Call, c *Call) *Call {
+	for _, x := range calls {
+		if x.Original == c.ID {
+			return answerOf(calls, x)
+		}
+	}
+	return c
+}
+
+// shrink keeps a large text as the reference under which it is stored.
+func shrink(c event.Content) event.Content {
+	if c.Ref == "" && len(c.Text) > event.InlineLimit {
+		return event.Content{Bytes: len(c.Text), Ref: event.RefOf([]byte(c.Text)), Replaced: c.Replaced}
+	}
+	return c
+}
+
+func usageOf(u *event.TokenUsage) *llm.Usage {
+	if u == nil {
+		return nil
+	}
+	return &llm.Usage{CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Input: u.Input, Output: u.Output, Reasoning: u.Reasoning}
+}
+
+// TokenUsage is the event's form of a usage; nil stays "not known".
+func TokenUsage(u *llm.Usage) *event.TokenUsage {
+	if u == nil {
+		return nil
+	}
+	return &event.TokenUsage{CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Input: u.Input, Output: u.Output, Reasoning: u.Reasoning}
+}

@@ -1,0 +1,348 @@
+package session
+
+import (
+	"strconv"
+
+	"github.com/holdfast-dev/holdfast/internal/contract"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/policy"
+)
+
+// Action is what a state asks for: one of Append, CallModel, RunTool, Abort, Resolve.
+type Action interface{ action() }
+
+// Append is a decision: these events follow from the state. NotBefore delays
+// it to an absolute time (see event.FormatTime); empty: now.
+type Append struct {
+	NotBefore string
+	Events    []event.Event
+}
+
+// CallModel runs the attempt whose start is recorded.
+type CallModel struct {
+	Run     event.RunID
+	Step    event.StepID
+	Attempt int
+}
+
+// RunTool runs the call whose start is recorded.
+type RunTool struct {
+	Call    event.CallID
+	Attempt int
+}
+
+// Abort stops what is in flight of the active run; the outcomes are awaited.
+type Abort struct{}
+
+// Resolve asks for the text of a reference that a decision needs: hand it to
+// State.Resolve.
+type Resolve struct{ Ref string }
+
+func (Append) action()    {}
+func (CallModel) action() {}
+func (RunTool) action()   {}
+func (Abort) action()     {}
+func (Resolve) action()   {}
+
+// Next says what the state asks for. An Append stands alone and comes first:
+// the engine folds it and asks again. The same state gives the same actions.
+func Next(s *State) []Action {
+	if s.Status == Erased {
+		return nil
+	}
+	if evs := s.cancelQueued(); evs != nil {
+		return []Action{Append{Events: evs}}
+	}
+	r := s.Active
+	if r == nil {
+		if len(s.Queue) == 0 {
+			return nil
+		}
+		return []Action{Append{Events: s.startRun()}}
+	}
+	if r.Stop != nil {
+		return s.stopRun()
+	}
+	if r.Waiting {
+		return s.afterWaiting()
+	}
+	st := r.Step
+	switch {
+	case st == nil:
+		w := newScript(s)
+		w.nextStep(0)
+		return decide(w)
+	case st.Whole:
+		return s.settle()
+	case st.Attempt.Open && st.Attempt.Epoch == s.Epoch:
+		return []Action{CallModel{Run: r.ID, Step: st.ID, Attempt: st.Attempt.Number}}
+	case st.Attempt.Open:
+		return decide(s.abandon())
+	case st.RetryAt != "":
+		w := newScript(s)
+		w.startAttempt(st.Attempt.Number + 1)
+		return []Action{Append{NotBefore: st.RetryAt, Events: w.out}}
+	case st.Failed != nil:
+		w := newScript(s)
+		w.add(&event.StepFailed{Class: st.Failed.Class, Message: st.Failed.Message})
+		w.fail("model_"+st.Failed.Class, st.Failed.Message)
+		return decide(w)
+	default: // completed, but its end is not recorded: cannot be, they are one append
+		panic("session: attempt ended without an outcome")
+	}
+}
+
+func decide(w *script) []Action { return []Action{Append{Events: w.out}} }
+
+// cancelQueued ends the queued runs whose cancel was asked for.
+func (s *State) cancelQueued() []event.Event {
+	var out []event.Event
+	for _, q := range s.Queue {
+		if q.Stop != nil {
+			w := &script{s: s, run: q.ID, phase: PhaseCancelled}
+			w.add(&event.RunCancelled{Reason: q.Stop.Reason})
+			out = append(out, w.out...)
+		}
+	}
+	return out
+}
+
+// startRun starts the run at the head of the queue (I-06), with the output
+// contract in force now (I-08).
+func (s *State) startRun() []event.Event {
+	q := s.Queue[0]
+	w := &script{s: s, run: q.ID, phase: PhaseIdle}
+	started := &event.RunStarted{}
+	if s.outputContract != nil {
+		out := contract.Output{Schema: s.outputContract, MaxRepairAttempts: s.Settings.OutputContract.MaxRepairAttempts}
+		started.OutputContract = &event.PinnedContract{
+			Digest: s.outputContract.Digest(), MaxRepairAttempts: out.Budget(), Schema: s.outputContract.Render(),
+		}
+	}
+	w.add(started)
+	w.enter(PhaseInitialized)
+	w.add(s.contextOf(q))
+	w.enter(PhaseContext)
+	w.enter(PhaseReasoning)
+	w.beginStep(q.Created, 1, 1, 0)
+	return w.out
+}
+
+// contextOf records what the model is shown of earlier runs.
+func (s *State) contextOf(q *Queued) *event.ContextBuilt {
+	d := &event.ContextBuilt{
+		Budget: s.historyLimit(), Items: s.shown + len(q.Created.Input), Omitted: s.omitted, Tools: len(q.Created.Tools),
+	}
+	if len(s.history) > 0 {
+		d.FromSeq = s.history[0].seq
+	}
+	return d
+}
+
+// nextStep begins the next turn, or a repair of the answer.
+func (w *script) nextStep(repair int) {
+	r := w.s.Active
+	turn := r.Turn
+	if repair == 0 {
+		turn++
+	}
+	w.enter(PhaseReasoning)
+	w.beginStep(r.Created, r.Steps+1, turn, repair)
+}
+
+func (w *script) beginStep(c *event.RunCreated, number, turn, repair int) {
+	w.turn, w.step = turn, stepID(w.run, number)
+	noTools := repair > 0 || turn >= c.MaxTurns // I-10
+	w.add(&event.StepStarted{Number: number, NoTools: noTools, Repair: repair})
+	w.add(&event.ModelCallStarted{Attempt: 1, Model: c.Route.Model, Provider: c.Route.Provider, Route: c.Route.Name})
+}
+
+func (w *script) startAttempt(number int) {
+	c := w.s.Active.Created
+	w.add(&event.ModelCallStarted{Attempt: number, Model: c.Route.Model, Provider: c.Route.Provider, Route: c.Route.Name})
+}
+
+// abandon closes an attempt of a former owner and begins another.
+func (s *State) abandon() *script {
+	w := newScript(s)
+	st := s.Active.Step
+	w.failAbandoned()
+	if st.Abandoned+1 >= MaxAbandoned {
+		message := "the daemon ended " + strconv.Itoa(MaxAbandoned) + " times in this step"
+		w.add(&event.StepFailed{Class: string(llm.Abandoned), Message: message})
+		w.fail("recovery_exhausted", message)
+		return w
+	}
+	w.startAttempt(st.Attempt.Number + 1)
+	return w
+}
+
+func (w *script) failAbandoned() {
+	w.add(&event.ModelCallFailed{
+		Attempt: w.s.Active.Step.Attempt.Number, Class: string(llm.Abandoned),
+		Message: "the owner of this attempt ended before its outcome was recorded",
+	})
+}
+
+// settle goes on from a whole answer: calls first, each to its terminal (I-12),
+// then the next turn; an answer without calls is verified.
+func (s *State) settle() []Action {
+	st := s.Active.Step
+	if len(st.Calls) == 0 {
+		return s.verify()
+	}
+	w := newScript(s)
+	if s.checkCalls(w) || s.sweepDoubt(w) {
+		return decide(w)
+	}
+	var acts []Action
+	for _, c := range st.Calls {
+		if c.State == CallStarted {
+			acts = append(acts, RunTool{Call: c.ID, Attempt: c.Attempt})
+		}
+	}
+	if acts != nil {
+		return acts
+	}
+	if s.Active.Created.OnDoubt != event.DoubtContinue {
+		if open := unsettled(st.Calls); open != nil {
+			w.enter(PhaseReview)
+			w.add(&event.NeedsAttention{Calls: open})
+			return decide(w)
+		}
+	}
+	s.closeTurn(w)
+	return decide(w)
+}
+
+// closeTurn ends a step all of whose calls are terminal, and goes on.
+func (s *State) closeTurn(w *script) {
+	r, st := s.Active, s.Active.Step
+	if w.phase != PhaseObserved {
+		w.enter(PhaseObserved)
+	}
+	w.add(&event.StepEnded{Finish: string(st.Finish), MessageID: messageID(st.ID), Usage: TokenUsage(st.Usage)})
+	switch {
+	case st.Repair > 0: // calls on a repair turn: the reply counts as one wrong answer
+		s.wrong(w, "$: the answer calls a tool instead of giving the corrected JSON")
+	case st.NoTools:
+		// Calls on the last turn do not make another one (I-10). What text came
+		// with them is not an answer either: the model was not done.
+		w.fail("max_turns_exceeded", "the model still called tools on the last of "+strconv.Itoa(r.Created.MaxTurns)+" turns")
+	default:
+		w.nextStep(0)
+	}
+}
+
+// checkCalls decides on the calls that nobody decided on yet, and starts those
+// that may run.
+func (s *State) checkCalls(w *script) bool {
+	r, st := s.Active, s.Active.Step
+	var open []*Call
+	for _, c := range st.Calls {
+		if c.State == CallRequested || c.State == CallAllowed {
+			open = append(open, c)
+		}
+	}
+	if open == nil {
+		return false
+	}
+	if w.phase == PhaseAction {
+		w.enter(PhasePolicy)
+	}
+	var start []*Call
+	for _, c := range open {
+		if c.State == CallAllowed {
+			start = append(start, c)
+			continue
+		}
+		if by, why := refusal(st, c); why != "" {
+			w.about(c.ID, &event.ToolRejected{By: by, Message: why})
+			continue
+		}
+		d := policy.Check(c.Name, r.Created.Tools)
+		w.about(c.ID, &event.PolicyChecked{Decision: d.Word(), Reason: d.Reason, Rule: d.Rule})
+		if d.Allowed {
+			start = append(start, c)
+		} else {
+			w.about(c.ID, &event.ToolRejected{By: "policy", Message: d.Reason})
+		}
+	}
+	if len(start) > 0 && w.phase == PhasePolicy {
+		w.enter(PhaseActing)
+	}
+	for _, c := range start {
+		w.about(c.ID, &event.ToolStarted{Level: c.Level, Name: c.Name})
+	}
+	return true
+}
+
+// refusal says why a call cannot run whatever the policy says.
+func refusal(st *Step, c *Call) (by, why string) {
+	switch {
+	case st.Repair > 0:
+		return "limit", TextRepairNoTools
+	case st.NoTools:
+		return "limit", TextToolsDisabled
+	case st.Finish == llm.FinishLength:
+		return "input", TextCutByLimit
+	case c.Malformed != "":
+		return "input", "The arguments of the call are " + c.Malformed + ". Send the call again with a JSON object."
+	}
+	return "", ""
+}
+
+// sweepDoubt settles the calls that a former owner started: what may be
+// repeated starts again, the rest is in doubt.
+func (s *State) sweepDoubt(w *script) bool {
+	found := false
+	for _, c := range s.Active.Step.Calls {
+		if c.State != CallStarted || c.Epoch == s.Epoch {
+			continue
+		}
+		found = true
+		if repeatable(c) {
+			w.about(c.ID, &event.ToolRetrying{Attempt: c.Attempt + 1, Reason: "its owner ended before the outcome was recorded"})
+		} else {
+			w.about(c.ID, &event.ToolInterrupted{Message: TextInterrupted, Outcome: OutcomeUnknown})
+		}
+	}
+	return found
+}
+
+func repeatable(c *Call) bool { return c.Level == "none" || c.Level == "read" || c.Idempotent }
+
+// unsettled lists the calls in doubt that no person has settled yet.
+func unsettled(calls []*Call) []event.CallID {
+	var open []event.CallID
+	for _, c := range calls {
+		if c.InDoubt && c.Resolution == "" {
+			open = append(open, c.ID)
+		}
+	}
+	return open
+}
+
+// afterWaiting goes on when every call in doubt has a person's word; a retry
+// begins under a new id, whose result answers the original call.
+func (s *State) afterWaiting() []Action {
+	st := s.Active.Step
+	if unsettled(st.Calls) != nil {
+		return nil
+	}
+	w := newScript(s)
+	w.add(&event.RunResumed{})
+	for _, c := range st.Calls {
+		if c.Resolution != event.ResolveRetry || answerOf(st.Calls, c) != c {
+			continue
+		}
+		id := retryID(c.ID)
+		w.about(id, &event.ToolRequested{
+			Arguments: c.Arguments, Level: c.Level, MessageID: messageID(st.ID), Name: c.Name, Original: c.ID, Part: c.Part, Source: "person",
+		})
+		w.about(id, &event.PolicyChecked{Decision: policy.Allow, Rule: "person"})
+		w.about(id, &event.ToolStarted{Level: c.Level, Name: c.Name})
+	}
+	return decide(w)
+}

@@ -1,0 +1,199 @@
+package session
+
+import (
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+)
+
+// OutputPart is one part of a model's answer as the engine collected it.
+type OutputPart struct {
+	Kind  llm.PartKind // TextEnd, ReasoningEnd or ToolCallWhole
+	Index int
+	Text  string // whole value, or what had come of it
+	Name  string
+	Open  bool   // its end never came
+	State string // reasoning: reference of the sealed blob
+	Maker string
+}
+
+// Answer is what one attempt gave, whole or broken.
+type Answer struct {
+	Parts       []OutputPart
+	Finish      llm.FinishReason
+	RawFinish   string
+	Usage       *llm.Usage
+	Duration    time.Duration
+	FirstOutput time.Duration
+}
+
+// hasOutput says whether some of the answer proper had come: text or a call.
+func (a *Answer) hasOutput() bool {
+	for i := range a.Parts {
+		if a.Parts[i].Kind != llm.ReasoningEnd && (a.Parts[i].Text != "" || a.Parts[i].Name != "") {
+			return true
+		}
+	}
+	return false
+}
+
+// Answered tells a whole answer as events: parts, the attempt's end, the calls
+// as requested, and that the step's output is whole. No tool starts before that (I-13).
+func Answered(s *State, a *Answer) []event.Event {
+	st := s.Active.Step
+	w := newScript(s)
+	msg := messageID(st.ID)
+	calls := 0
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		switch p.Kind {
+		case llm.TextEnd:
+			if p.Text != "" {
+				w.add(&event.TextEnded{Content: event.TextContent(p.Text), MessageID: msg, Part: p.Index})
+			}
+		case llm.ReasoningEnd:
+			w.add(&event.ReasoningEnded{Maker: p.Maker, MessageID: msg, Part: p.Index, State: p.State})
+		}
+	}
+	w.add(&event.ModelCallCompleted{
+		Attempt: st.Attempt.Number, DurationMS: a.Duration.Milliseconds(), FirstOutputMS: a.FirstOutput.Milliseconds(),
+		Finish: string(a.Finish), RawFinish: a.RawFinish, Usage: TokenUsage(a.Usage),
+	})
+	for i := range a.Parts {
+		if a.Parts[i].Kind == llm.ToolCallWhole {
+			calls++
+			s.requested(w, &a.Parts[i], msg)
+		}
+	}
+	w.add(&event.InferenceCompleted{Calls: calls, Finish: string(a.Finish), MessageID: msg})
+	w.enter(PhaseAction)
+	return w.out
+}
+
+// requested records a call as the model asked for it.
+func (s *State) requested(w *script, p *OutputPart, msg string) {
+	d := &event.ToolRequested{MessageID: msg, Name: cleanName(p.Name), Part: p.Index}
+	if t := s.Active.tool(d.Name); t != nil {
+		d.Level, d.Source = t.Level, t.Source
+	}
+	args, err := canonjson.Canonicalize([]byte(p.Text), canonjson.Limits{})
+	switch {
+	case err != nil:
+		d.Malformed = "not one strict JSON value"
+	case args[0] != '{':
+		d.Malformed = "JSON, but not an object"
+	}
+	if d.Malformed != "" {
+		d.Raw = event.TextContent(p.Text)
+	} else {
+		d.Arguments = args
+	}
+	w.about(CallIDAt(w.step, s.Active.Step.Attempt.Number, p.Index), d)
+}
+
+// cleanName bounds what a model may put as a tool's name into the log.
+func cleanName(name string) string {
+	clean, _ := canonjson.ReplaceInvalid(name)
+	return canonjson.CutRunes(clean, 128)
+}
+
+// Failed tells a broken attempt as events. Text that had come is closed as
+// partial (I-19) and is never part of the answer (I-20). Another attempt is
+// planned only before output, within the budget, for classes that it may help;
+// now and jitter in [0,1) place it in time.
+func Failed(s *State, a *Answer, e *llm.Error, now time.Time, jitter float64) []event.Event {
+	st := s.Active.Step
+	w := newScript(s)
+	msg := messageID(st.ID)
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		switch {
+		case p.Kind == llm.TextEnd && p.Text != "":
+			w.add(&event.TextEnded{Content: event.TextContent(p.Text), MessageID: msg, Part: p.Index, Partial: true})
+		case p.Kind == llm.ReasoningEnd:
+			w.add(&event.ReasoningEnded{Maker: p.Maker, MessageID: msg, Part: p.Index, Partial: true})
+		case p.Kind == llm.ToolCallWhole:
+			w.add(&event.ToolInputEnded{Content: event.TextContent(p.Text), MessageID: msg, Name: cleanName(p.Name), Part: p.Index, Partial: true})
+		}
+	}
+	message, _ := canonjson.ReplaceInvalid(e.Message)
+	d := &event.ModelCallFailed{
+		Attempt: st.Attempt.Number, Class: string(e.Class), Code: e.Code, DurationMS: a.Duration.Milliseconds(),
+		Message: canonjson.CutRunes(message, 1024), Output: a.hasOutput(), Status: e.Status,
+	}
+	w.add(d)
+	if !d.Output && e.Class.Retryable() && st.Failures < MaxRetries && s.Active.Stop == nil {
+		at := now.Add(retryDelay(st.Failures, e.RetryAfter, jitter))
+		w.add(&event.RetryScheduled{At: event.FormatTime(at), Attempt: st.Attempt.Number + 1, Class: d.Class})
+	}
+	return w.out
+}
+
+// Retry delays: exponential from one second, with jitter upwards, never below
+// what the vendor asked for, and never past the cap.
+const (
+	retryBase = time.Second
+	RetryCap  = 15 * time.Minute
+)
+
+func retryDelay(failures int, after time.Duration, jitter float64) time.Duration {
+	d := retryBase << failures
+	d += time.Duration(float64(d) * jitter / 2)
+	return min(max(d, after), RetryCap)
+}
+
+// ToolOutcome is what came of one call.
+type ToolOutcome struct {
+	Output   event.Content // what the model sees
+	Paths    []string      // blobs that hold what was cut off
+	Total    int           // size of the whole result where Output is cut, in bytes
+	Failed   bool          // Output is the message
+	Timeout  bool
+	Unknown  bool // the effect may have happened, nobody knows
+	Stopped  bool // we stopped it
+	Duration time.Duration
+}
+
+// ToolEnded tells the outcome of a call as events. An unknown outcome of a
+// call that may be repeated under its idempotency key starts it again, a
+// bounded number of times; of any other call with an effect it is in doubt.
+func ToolEnded(s *State, id event.CallID, o *ToolOutcome) []event.Event {
+	c := s.call(id)
+	w := newScript(s)
+	ms := o.Duration.Milliseconds()
+	effect := c.Level != "none" && c.Level != "read"
+	switch {
+	case o.Stopped, o.Unknown && effect, o.Timeout && effect:
+		if c.Idempotent && !o.Stopped && c.Attempt < MaxToolAttempts {
+			w.about(id, &event.ToolRetrying{Attempt: c.Attempt + 1, Reason: "outcome unknown; the call has an idempotency key"})
+			break
+		}
+		d := &event.ToolInterrupted{Message: TextInterrupted, Reason: reasonOf(o)}
+		if effect {
+			d.Outcome = OutcomeUnknown
+		}
+		w.about(id, d)
+	case o.Timeout:
+		w.about(id, &event.ToolTimeout{AfterMS: ms, Message: "The tool did not answer in time."})
+	case o.Failed, o.Unknown:
+		w.about(id, &event.ToolFailed{DurationMS: ms, Message: o.Output})
+	default:
+		w.about(id, &event.ToolCompleted{DurationMS: ms, Output: o.Output, OutputPaths: o.Paths, TotalBytes: o.Total})
+	}
+	return w.out
+}
+
+func reasonOf(o *ToolOutcome) string {
+	switch {
+	case o.Stopped:
+		return "the run was stopped"
+	case o.Timeout:
+		return "no answer in time"
+	}
+	return "the answer was lost"
+}
+
+// FailedText is the text of a tool failure as the model sees it.
+func FailedText(message string) string { return failedText(message) }

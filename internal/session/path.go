@@ -1,0 +1,100 @@
+package session
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+)
+
+// The places of the default process path.
+const (
+	PhaseIdle        = "Idle"
+	PhaseInitialized = "RunInitialized"
+	PhaseContext     = "ContextBuilt"
+	PhaseReasoning   = "Reasoning"
+	PhaseAction      = "ActionSelected"
+	PhasePolicy      = "PolicyChecked"
+	PhaseActing      = "Acting"
+	PhaseObserved    = "ObservationRecorded"
+	PhaseVerifying   = "Verifying"
+	PhaseMemory      = "MemorySync"
+	PhaseCompleted   = "Completed"
+	PhaseReview      = "HumanReview"
+	PhaseFailed      = "Failed"
+	PhaseCancelled   = "Cancelled"
+)
+
+// Fixed texts that a record needs.
+const (
+	TextInterrupted     = "Tool execution interrupted"
+	TextTurnInterrupted = "Provider turn interrupted"
+	TextToolsDisabled   = "Tools are disabled after the maximum agent steps"
+	TextRepairNoTools   = "Tools are disabled while an answer is corrected"
+	TextCutByLimit      = "The output limit cut this call before it was whole; it did not run"
+)
+
+// OutcomeUnknown marks a call that had started and whose effect nobody knows.
+const OutcomeUnknown = "unknown"
+
+func failedText(message string) string { return "Tool execution failed: " + message }
+
+// script collects the events of one decision or outcome, with the envelope
+// that the run's place gives them.
+type script struct {
+	s     *State
+	run   event.RunID
+	turn  int
+	step  event.StepID
+	phase string
+	out   []event.Event
+}
+
+// newScript starts where the active run stands.
+func newScript(s *State) *script {
+	w := &script{s: s}
+	if r := s.Active; r != nil {
+		w.run, w.turn, w.phase = r.ID, r.Turn, r.Phase
+		if r.Step != nil {
+			w.step = r.Step.ID
+		}
+	}
+	return w
+}
+
+func (w *script) add(d event.Data) { w.about("", d) }
+
+func (w *script) about(call event.CallID, d event.Data) {
+	w.out = append(w.out, event.Event{
+		SessionID: w.s.ID, UserID: w.s.UserID, RunID: w.run, Turn: w.turn, StepID: w.step,
+		CallID: call, FSMState: w.phase, Data: d,
+	})
+}
+
+// enter moves along the process path.
+func (w *script) enter(phase string) {
+	from := w.phase
+	w.phase = phase
+	w.add(&event.StateEntered{From: from})
+}
+
+// suffix is the run's id without its prefix; step and call ids are made of it,
+// so that a step that is told again has the same ids (I-13).
+func suffix(id event.RunID) string { return strings.TrimPrefix(string(id), "run_") }
+
+func stepID(run event.RunID, number int) event.StepID {
+	return event.StepID("step_" + suffix(run) + "_" + strconv.Itoa(number))
+}
+
+// messageID names the assistant message of a step.
+func messageID(step event.StepID) string {
+	return "msg_" + strings.TrimPrefix(string(step), "step_")
+}
+
+// CallIDAt is the id of the call at a position of a step's attempt.
+func CallIDAt(step event.StepID, attempt, part int) event.CallID {
+	return event.CallID("call_" + strings.TrimPrefix(string(step), "step_") + "_" + strconv.Itoa(attempt) + "_" + strconv.Itoa(part))
+}
+
+// retryID is the id under which a person's retry of a call runs.
+func retryID(id event.CallID) event.CallID { return id + "_r" }

@@ -1,0 +1,259 @@
+// Package session holds the rules of a session and its runs, as pure
+// functions: Apply folds an event into the state, Next says what the state
+// asks for, Rows says which derived rows follow from events.
+//
+// There is no clock, no I/O, no goroutine and no context here. What takes time
+// or may fail is an action for the engine, which records its outcome as events;
+// recovery after a crash is the same loop on a longer log.
+package session
+
+import (
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/contract"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+)
+
+// Defaults and bounds of the rules.
+const (
+	DefaultMaxTurns     = 50
+	DefaultHistoryLimit = 400 // entries of earlier runs shown to the model
+	MaxRetries          = 4   // further attempts after the first that failed
+	MaxAbandoned        = 20  // attempts of one step that a crash may cut before the run fails
+	MaxToolAttempts     = 3   // of an idempotent call whose outcome is not known
+)
+
+// State is what the rules know of a session. It is bounded: finished runs live
+// on as the entries that a model may still be shown, and no further.
+type State struct {
+	ID       event.SessionID
+	UserID   string
+	ThreadID string
+	Status   string // open, closed, erased
+
+	Head  int64 // sequence of the last event folded
+	Epoch int64
+	Owner string // of the epoch: one process life of a node
+
+	Settings        event.Settings
+	SettingsVersion int
+	outputContract  *contract.Schema // compiled form of Settings.OutputContract
+
+	Queue   []*Queued // in admission order; the active run is not among them
+	Active  *Run
+	history []past // finished runs, oldest first
+	shown   int    // entries in history
+	omitted int    // entries of earlier runs that the limit dropped
+}
+
+// Session status.
+const (
+	Open   = "open"
+	Closed = "closed"
+	Erased = "erased"
+)
+
+// Queued is a run that has not started.
+type Queued struct {
+	ID           event.RunID
+	Seq          int64 // of run.created
+	Created      *event.RunCreated
+	Instructions event.Content // in force at creation
+	Stop         *Stop
+}
+
+// Stop is a request to end a run.
+type Stop struct {
+	Interrupt bool // else a cancel
+	Reason    string
+}
+
+// past is what is left of a finished run.
+type past struct {
+	seq   int64 // of run.created
+	items []Item
+}
+
+// Run is the active run.
+type Run struct {
+	Queued
+	Phase     string // place on the process path
+	Contract  *Pinned
+	Turn      int // from 1; a repair keeps the number
+	Steps     int
+	Repairs   int
+	ToolCalls int
+	Usage     *llm.Usage // nil: some attempt's usage is not known
+	Items     []Item     // entries of this run, without those of the open step
+	Step      *Step      // the open step; nil between steps
+	Waiting   bool       // for a person
+}
+
+// Pinned is the output contract that the run must meet.
+type Pinned struct {
+	Schema *contract.Schema
+	Budget int
+}
+
+// Step is the open logical model call of the active run.
+type Step struct {
+	ID      event.StepID
+	Number  int
+	Repair  int
+	NoTools bool
+
+	Attempt   Attempt
+	Failures  int    // attempts that broke
+	Abandoned int    // attempts that a former owner left behind
+	RetryAt   string // planned start of the next attempt; empty: none
+	Failed    *event.ModelCallFailed
+
+	Whole  bool // the output is whole
+	Finish llm.FinishReason
+	Usage  *llm.Usage
+	// Accepted: the answer meets the contract.
+	Accepted bool
+	Parts    []Item // text, reasoning and calls, in the order of the answer
+	Calls    []*Call
+}
+
+// Attempt is the last physical attempt of a step.
+type Attempt struct {
+	Number int
+	Epoch  int64 // epoch in which it started; below the state's own it is in doubt
+	Open   bool
+}
+
+// CallState is the place of a tool call in its life.
+type CallState string
+
+// The states of a call. Done is terminal; a result is kept in the call.
+const (
+	CallRequested CallState = "requested"
+	CallAllowed   CallState = "allowed"
+	CallStarted   CallState = "started"
+	CallDone      CallState = "done"
+)
+
+// Call is a tool call of the open step.
+type Call struct {
+	ID         event.CallID
+	Original   event.CallID // set on a person's retry: the call whose result this gives
+	Name       string
+	Part       int
+	Arguments  canonjson.Value
+	Malformed  string
+	Level      string
+	Idempotent bool
+
+	State   CallState
+	Attempt int   // from 1 once started
+	Epoch   int64 // in which it (re)started
+
+	Result  event.Content
+	IsError bool
+	// InDoubt: started, stopped, and nobody knows whether the effect happened.
+	InDoubt    bool
+	Resolution event.Resolution // a person's word on it
+}
+
+// ItemKind says what an entry of the conversation is.
+type ItemKind string
+
+// The kinds of entries.
+const (
+	ItemUser      ItemKind = "user"
+	ItemText      ItemKind = "text"
+	ItemReasoning ItemKind = "reasoning"
+	ItemCall      ItemKind = "call"
+	ItemResult    ItemKind = "result"
+	ItemRepair    ItemKind = "repair" // our request for a corrected answer
+)
+
+// Item is one entry of the conversation as the model is shown it.
+type Item struct {
+	Kind    ItemKind
+	Step    event.StepID
+	Content event.Content
+	Value   canonjson.Value // user: structured input; call: arguments
+	CallID  event.CallID
+	Name    string
+	IsError bool
+	State   string // reasoning: sealed blob
+	Maker   string
+	Part    int
+	// Draft marks a wrong answer and the request to repair it: they are shown
+	// within their run and dropped with its end.
+	Draft bool
+}
+
+// Clone gives a copy that can be folded further without touching s. Entries
+// and contracts are shared: they never change.
+func (s *State) Clone() *State {
+	c := *s
+	c.Queue = make([]*Queued, len(s.Queue))
+	for i, q := range s.Queue {
+		qq := *q
+		c.Queue[i] = &qq
+	}
+	c.history = s.history[:len(s.history):len(s.history)]
+	if s.Active != nil {
+		r := *s.Active
+		r.Items = r.Items[:len(r.Items):len(r.Items)]
+		if r.Step != nil {
+			st := *r.Step
+			st.Parts = st.Parts[:len(st.Parts):len(st.Parts)]
+			st.Calls = make([]*Call, len(r.Step.Calls))
+			for i, call := range r.Step.Calls {
+				cc := *call
+				st.Calls[i] = &cc
+			}
+			r.Step = &st
+		}
+		c.Active = &r
+	}
+	return &c
+}
+
+// call finds a call of the open step.
+func (s *State) call(id event.CallID) *Call {
+	if s.Active == nil || s.Active.Step == nil {
+		return nil
+	}
+	for _, c := range s.Active.Step.Calls {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// Call finds a call of the open step of the active run, or nil.
+func (s *State) Call(id event.CallID) *Call { return s.call(id) }
+
+// HasOpenActs says whether something was begun whose outcome is not recorded.
+// An owner that did not begin it itself must raise the epoch first.
+func (s *State) HasOpenActs() bool {
+	if s.Active == nil || s.Active.Step == nil {
+		return false
+	}
+	if s.Active.Step.Attempt.Open {
+		return true
+	}
+	for _, c := range s.Active.Step.Calls {
+		if c.State == CallStarted {
+			return true
+		}
+	}
+	return false
+}
+
+// tool gives what the run captured of a tool, or nil.
+func (r *Run) tool(name string) *event.CapturedTool {
+	for i := range r.Created.Tools {
+		if r.Created.Tools[i].Name == name {
+			return &r.Created.Tools[i]
+		}
+	}
+	return nil
+}

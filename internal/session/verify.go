@@ -1,0 +1,164 @@
+package session
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/contract"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+)
+
+// verify is the completion boundary: an answer without calls becomes the
+// output, is repaired, or fails the run. No answer that breaks a pinned
+// contract passes (I-09).
+func (s *State) verify() []Action {
+	r, st := s.Active, s.Active.Step
+	var text strings.Builder
+	for _, p := range st.Parts {
+		if p.Kind != ItemText {
+			continue
+		}
+		if p.Content.Ref != "" {
+			return []Action{Resolve{Ref: p.Content.Ref}}
+		}
+		text.WriteString(p.Content.Text)
+	}
+	w := newScript(s)
+	w.enter(PhaseVerifying)
+	if r.Contract == nil {
+		w.endStep(st)
+		switch {
+		case st.Finish == llm.FinishLength:
+			w.fail("output_limit", "the model's output limit cut the answer")
+		case text.Len() == 0:
+			w.fail("empty_answer", "the model gave an empty answer")
+		default:
+			s.complete(w, &event.OutputEmitted{Content: event.Content{Text: text.String()}, OutputKind: event.OutputText})
+		}
+		return decide(w)
+	}
+	value, err := r.Contract.Schema.Check(text.String())
+	verdict := &event.ContractChecked{Gate: "output", OK: err == nil}
+	if err != nil {
+		verdict.Error = err.Error()
+	}
+	w.add(verdict)
+	w.endStep(st)
+	if err != nil {
+		s.wrong(w, verdict.Error)
+		return decide(w)
+	}
+	s.complete(w, structured(value))
+	return decide(w)
+}
+
+func structured(value canonjson.Value) *event.OutputEmitted {
+	d := &event.OutputEmitted{OutputKind: event.OutputStructured}
+	if len(value) > event.InlineLimit {
+		d.Content = event.Content{Text: string(value)}
+	} else {
+		d.StructuredOutput = value
+	}
+	return d
+}
+
+func (w *script) endStep(st *Step) {
+	w.add(&event.StepEnded{Finish: string(st.Finish), MessageID: messageID(st.ID), Usage: TokenUsage(st.Usage)})
+}
+
+// wrong spends one repair, or fails the run when the budget is spent (I-09).
+func (s *State) wrong(w *script, why string) {
+	r := s.Active
+	if r.Contract == nil || r.Repairs >= r.Contract.Budget {
+		w.fail("output_contract_unsatisfied",
+			"structured output contract unsatisfied after "+strconv.Itoa(r.Repairs)+" repair attempts: "+why)
+		return
+	}
+	w.add(&event.RepairRequested{Attempt: r.Repairs + 1, Budget: r.Contract.Budget, Error: why})
+	w.nextStep(r.Repairs + 1)
+}
+
+// complete emits the output and ends the run in the same append (I-24).
+func (s *State) complete(w *script, out *event.OutputEmitted) {
+	r := s.Active
+	for _, t := range r.Created.ReplyTargets {
+		id := event.TargetIDFor(s.UserID, t.Type, t.URL)
+		out.Targets = append(out.Targets, event.TargetRef{TargetID: id, DeliveryID: event.DeliveryIDFor(r.ID, id, 0)})
+	}
+	w.step = ""
+	w.add(out)
+	w.enter(PhaseMemory)
+	w.enter(PhaseCompleted)
+	w.add(&event.RunCompleted{Totals: r.totals()})
+}
+
+// fail ends the run without an answer.
+func (w *script) fail(code, message string) {
+	w.step = ""
+	w.enter(PhaseFailed)
+	w.add(&event.RunFailed{Code: code, Message: message, Totals: w.s.Active.totals()})
+}
+
+func (r *Run) totals() event.Totals {
+	return event.Totals{Repairs: r.Repairs, Steps: r.Steps, Tools: r.ToolCalls, Turns: r.Turn, Usage: TokenUsage(r.Usage)}
+}
+
+// stopRun ends a run whose stop was asked for: what is in flight is aborted
+// and awaited, what a former owner left is closed, then the run ends.
+func (s *State) stopRun() []Action {
+	r, st := s.Active, s.Active.Step
+	w := newScript(s)
+	if st != nil {
+		if st.Attempt.Open && st.Attempt.Epoch == s.Epoch {
+			return []Action{Abort{}}
+		}
+		for _, c := range st.Calls {
+			if c.State == CallStarted && c.Epoch == s.Epoch {
+				return []Action{Abort{}}
+			}
+		}
+		if st.Attempt.Open {
+			w.failAbandoned()
+		}
+		for _, c := range st.Calls {
+			if c.State == CallDone {
+				continue
+			}
+			d := &event.ToolInterrupted{Message: TextInterrupted, Reason: "the run was stopped"}
+			if c.State == CallStarted && !repeatable(c) {
+				d.Outcome = OutcomeUnknown
+			}
+			w.about(c.ID, d)
+		}
+		w.add(&event.StepFailed{Class: string(llm.Aborted), Message: TextTurnInterrupted})
+	}
+	w.step = ""
+	w.enter(PhaseCancelled)
+	if r.Stop.Interrupt {
+		w.add(&event.RunInterrupted{Reason: r.Stop.Reason, Totals: r.totals()})
+	} else {
+		w.add(&event.RunCancelled{Reason: r.Stop.Reason, Totals: r.totals()})
+	}
+	return decide(w)
+}
+
+// Resolve puts a text in the place of its reference in the open step.
+func (s *State) Resolve(ref, text string) {
+	if s.Active == nil || s.Active.Step == nil {
+		return
+	}
+	for i := range s.Active.Step.Parts {
+		if p := &s.Active.Step.Parts[i]; p.Content.Ref == ref {
+			p.Content = event.Content{Text: text, Replaced: p.Content.Replaced}
+		}
+	}
+}
+
+// RepairText is what the model reads on a repair turn: the first mismatch, the
+// schema that is checked, and what to send.
+func RepairText(problem string, schema *contract.Schema) string {
+	return "Your last answer does not meet the required schema.\n\nError: " + problem +
+		"\n\nSchema:\n" + string(schema.Render()) + "\n\nSend only the corrected JSON."
+}
