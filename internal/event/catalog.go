@@ -191,7 +191,9 @@ func (e *Event) seal() error {
 	if !ok {
 		panic("event: not in the catalogue: " + string(t))
 	}
-	raw, err := json.Marshal(e.Data)
+	// Deterministic sorts maps by bytes; their keys are ASCII (header names), so
+	// that this is the canonical order too.
+	raw, err := json.Marshal(e.Data, json.Deterministic(true))
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", t, err)
 	}

@@ -106,7 +106,8 @@ type ToolInputEnded struct {
 }
 
 // ToolRequested is a call that the model asked for. Arguments is the canonical
-// object; when what came is no JSON object, Raw holds it and Malformed says why.
+// object; when what came is none, Raw holds it. Malformed says why the call
+// cannot run: no JSON object, or not one that the tool's schema takes.
 type ToolRequested struct {
 	Arguments canonjson.Value `json:"arguments,omitzero"`
 	Level     string          `json:"level,omitzero"`

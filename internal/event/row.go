@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"time"
@@ -63,8 +64,6 @@ func Seal(stream Stream, drafts []Event, random io.Reader) (*Sealed, error) {
 	if _, err := io.ReadFull(random, s.salt); err != nil {
 		return nil, fmt.Errorf("draw salt: %w", err)
 	}
-	metas := make([]meta, len(drafts))
-	var prev Event
 	s.data = append(s.data, '[')
 	for i := range drafts {
 		e := &drafts[i]
@@ -76,8 +75,6 @@ func Seal(stream Stream, drafts []Event, random io.Reader) (*Sealed, error) {
 		}
 		e.Stream = stream
 		e.DataDigest = digestData(s.salt, i, e.Raw)
-		metas[i] = metaOf(e, &prev)
-		prev = *e
 		if i > 0 {
 			s.data = append(s.data, ',')
 		}
@@ -85,8 +82,23 @@ func Seal(stream Stream, drafts []Event, random io.Reader) (*Sealed, error) {
 	}
 	s.data = append(s.data, ']')
 	var err error
-	s.meta, err = json.Marshal(metas)
+	s.meta, err = metaBytes(drafts)
 	return s, err
+}
+
+// metaBytes is the stored form of the envelopes of a row's events.
+func metaBytes(events []Event) ([]byte, error) {
+	metas := make([]meta, len(events))
+	var prev Event
+	for i := range events {
+		metas[i] = metaOf(&events[i], &prev)
+		prev = events[i]
+	}
+	b, err := json.Marshal(metas)
+	if err != nil {
+		return nil, fmt.Errorf("encode envelopes: %w", err)
+	}
+	return b, nil
 }
 
 func metaOf(e, prev *Event) meta {
@@ -110,8 +122,9 @@ func metaOf(e, prev *Event) meta {
 }
 
 // Stamp gives the append its place behind head, and its hashes. The events of
-// s carry the stamp afterwards.
+// s carry the stamp afterwards, with the time as it will be read back.
 func (s *Sealed) Stamp(head, epoch int64, prev Digest, at time.Time) Row {
+	at = at.UTC().Truncate(time.Microsecond)
 	r := Row{
 		Stream: s.Stream, First: head + 1, Count: len(s.Events), Epoch: epoch, Time: at,
 		SessionID: s.Events[0].SessionID, UserID: s.Events[0].UserID,
@@ -132,7 +145,7 @@ func (s *Sealed) Stamp(head, epoch int64, prev Digest, at time.Time) Row {
 // to Hash is for Check to say.
 func (r *Row) Events() ([]Event, error) {
 	var metas []meta
-	if err := json.Unmarshal(r.Meta, &metas); err != nil {
+	if err := json.Unmarshal(r.Meta, &metas, json.RejectUnknownMembers(true)); err != nil {
 		return nil, fmt.Errorf("row %s#%d: envelopes: %w", r.Stream, r.First, err)
 	}
 	var data []jsontext.Value
@@ -142,6 +155,9 @@ func (r *Row) Events() ([]Event, error) {
 		}
 		if len(data) != len(metas) {
 			return nil, fmt.Errorf("row %s#%d: %d envelopes, %d data", r.Stream, r.First, len(metas), len(data))
+		}
+		if len(r.Data) != arraySize(data) {
+			return nil, fmt.Errorf("row %s#%d: white space between data", r.Stream, r.First)
 		}
 	} else if len(r.Digests) != len(metas)*len(Digest{}) {
 		return nil, fmt.Errorf("row %s#%d: neither data nor digests", r.Stream, r.First)
@@ -166,6 +182,16 @@ func (r *Row) Events() ([]Event, error) {
 		before = *e
 	}
 	return events, nil
+}
+
+// arraySize is the size of an array of these values as Seal writes it. What is
+// larger holds bytes that no digest covers.
+func arraySize(values []jsontext.Value) int {
+	n := len("[]") + max(len(values)-1, 0)
+	for _, v := range values {
+		n += len(v)
+	}
+	return n
 }
 
 func (r *Row) fill(e *Event, m *meta, before *Event, i int) {
@@ -200,6 +226,10 @@ func (r *Row) Check(prev Digest) error {
 	}
 	if len(events) == 0 || events[len(events)-1].Hash != r.Hash {
 		return fmt.Errorf("row %s#%d: content does not lead to its hash", r.Stream, r.First)
+	}
+	// The same envelopes can be written in several ways; only ours is ours.
+	if meta, err := metaBytes(events); err != nil || !bytes.Equal(meta, r.Meta) {
+		return fmt.Errorf("row %s#%d: envelopes are not as they were written", r.Stream, r.First)
 	}
 	return nil
 }

@@ -2,8 +2,12 @@ package eventlog
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/event"
 )
 
@@ -109,4 +113,42 @@ type Tokens interface {
 	TokenByHash(ctx context.Context, hash string) (TokenRow, error) // ErrNotFound
 	ListTokens(ctx context.Context) ([]TokenRow, error)
 	DeleteToken(ctx context.Context, id string) error // ErrNotFound
+}
+
+// Settings reads the session's settings from its row.
+func (r *SessionRow) Settings() (event.Settings, error) {
+	s := event.Settings{
+		HistoryLimit: int(r.HistoryLimit), MaxTurns: int(r.MaxTurns), OnDoubt: event.OnDoubt(r.OnDoubt),
+		Title: r.Title, Metadata: canonjson.Value(r.Metadata),
+	}
+	if r.Metadata == "" {
+		s.Metadata = nil
+	}
+	for _, m := range []struct {
+		text string
+		to   any
+	}{
+		{r.InputContract, &s.InputContract}, {r.OutputContract, &s.OutputContract}, {r.RoutePolicy, &s.RoutePolicy},
+		{r.ReplyTargets, &s.ReplyTargets}, {r.Tools, &s.Tools}, {r.Instructions, &s.Instructions},
+	} {
+		if m.text == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(m.text), m.to); err != nil {
+			return s, fmt.Errorf("settings of %s: %w", r.ID, err)
+		}
+	}
+	return s, nil
+}
+
+// Waiting lists the calls in doubt that the run waits for.
+func (r *RunRow) Waiting() ([]event.CallID, error) {
+	if r.WaitingOn == "" {
+		return nil, nil
+	}
+	var ids []event.CallID
+	if err := json.Unmarshal([]byte(r.WaitingOn), &ids); err != nil {
+		return nil, fmt.Errorf("run %s waits on: %w", r.ID, err)
+	}
+	return ids, nil
 }

@@ -98,10 +98,11 @@ func (s Schedule) Next(cycle int, began, now time.Time, retryAfter time.Duration
 	if permanent || cycle >= s.MaxAttempts {
 		return time.Time{}
 	}
-	d := s.MaxBackoff
-	if shift := cycle - 1; shift < 40 {
-		d = min(s.InitialBackoff<<shift, s.MaxBackoff)
+	d := s.InitialBackoff
+	for i := 1; i < cycle && d < s.MaxBackoff; i++ {
+		d *= 2
 	}
+	d = min(d, s.MaxBackoff)
 	d += time.Duration(float64(d) * jitter / 4)
 	at := now.Add(max(min(d, s.MaxBackoff), retryAfter))
 	if at.Sub(began) > s.MaxAge {

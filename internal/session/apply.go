@@ -31,6 +31,9 @@ func (s *State) Apply(e *event.Event) error {
 	case *event.SessionUpdated:
 		s.Settings.Take(d)
 		s.SettingsVersion = d.Version
+		if s.Active == nil { // a run that has begun keeps what it is shown
+			s.trim()
+		}
 		return s.compile()
 	case *event.SessionClosed:
 		s.Status = Closed
@@ -127,6 +130,11 @@ func (s *State) finish(id event.RunID) {
 	s.history = append(s.history, past{seq: s.Active.Seq, items: kept})
 	s.shown += len(kept)
 	s.Active = nil
+	s.trim()
+}
+
+// trim drops the oldest runs past the history limit; the last run stays whole.
+func (s *State) trim() {
 	limit := s.historyLimit()
 	drop := 0
 	for drop < len(s.history)-1 && s.shown > limit {
@@ -161,6 +169,10 @@ func (r *Run) apply(s *State, e *event.Event) {
 	case *event.RepairRequested:
 		r.Repairs = d.Attempt
 		r.Items = append(r.Items, Item{Kind: ItemRepair, Content: event.Content{Text: d.Error}, Draft: true})
+	case *event.AttentionResolved: // a command: it knows the call, not the step
+		if r.Step != nil {
+			r.resolve(e.CallID, d)
+		}
 	default:
 		if r.Step != nil && r.Step.ID == e.StepID {
 			r.applyStep(e)
@@ -213,8 +225,6 @@ func (r *Run) applyStep(e *event.Event) {
 		r.Step = nil
 	case *event.ToolRequested:
 		r.request(e.CallID, d)
-	case *event.AttentionResolved:
-		r.resolve(e.CallID, d)
 	default:
 		r.applyCall(e)
 	}
@@ -287,7 +297,8 @@ func (r *Run) resolve(id event.CallID, d *event.AttentionResolved) {
 // said, in order, then the results in call order, one for each call (I-13).
 func (r *Run) endStep() {
 	st := r.Step
-	draft := len(st.Calls) == 0 && r.Contract != nil && !st.Accepted
+	// Also calls on a repair turn are a wrong answer (I-10).
+	draft := r.Contract != nil && !st.Accepted && (len(st.Calls) == 0 || st.Repair > 0)
 	for _, it := range st.Parts {
 		it.Content = shrink(it.Content)
 		it.Draft = draft
@@ -298,17 +309,19 @@ func (r *Run) endStep() {
 			continue
 		}
 		args := c.Arguments
-		if c.Malformed != "" {
+		if args == nil { // what is no JSON object never goes back to a vendor
 			args = canonjson.Value("{}")
 		}
-		r.Items = append(r.Items, Item{Kind: ItemCall, Step: st.ID, CallID: c.ID, Name: c.Name, Value: args, Part: c.Part})
+		r.Items = append(r.Items, Item{Kind: ItemCall, Step: st.ID, CallID: c.ID, Name: c.Name, Value: args, Part: c.Part, Draft: draft})
 	}
 	for _, c := range st.Calls {
 		if c.Original != "" {
 			continue
 		}
 		res := answerOf(st.Calls, c)
-		r.Items = append(r.Items, Item{Kind: ItemResult, Step: st.ID, CallID: c.ID, Name: c.Name, Content: shrink(res.Result), IsError: res.IsError})
+		r.Items = append(r.Items, Item{
+			Kind: ItemResult, Step: st.ID, CallID: c.ID, Name: c.Name, Content: shrink(res.Result), IsError: res.IsError, Draft: draft,
+		})
 	}
 	r.Step = nil
 }

@@ -288,7 +288,7 @@ func refusal(st *Step, c *Call) (by, why string) {
 	case st.Finish == llm.FinishLength:
 		return "input", TextCutByLimit
 	case c.Malformed != "":
-		return "input", "The arguments of the call are " + c.Malformed + ". Send the call again with a JSON object."
+		return "input", "The call did not run. Its arguments were refused: " + c.Malformed
 	}
 	return "", ""
 }
@@ -302,16 +302,25 @@ func (s *State) sweepDoubt(w *script) bool {
 			continue
 		}
 		found = true
-		if repeatable(c) {
-			w.about(c.ID, &event.ToolRetrying{Attempt: c.Attempt + 1, Reason: "its owner ended before the outcome was recorded"})
-		} else {
+		switch {
+		case !repeatable(c):
 			w.about(c.ID, &event.ToolInterrupted{Message: TextInterrupted, Outcome: OutcomeUnknown})
+		case c.Attempt >= MaxAbandoned: // perhaps it is the call that ends the daemon
+			d := &event.ToolInterrupted{Message: TextInterrupted, Reason: "the daemon ended " + strconv.Itoa(MaxAbandoned) + " times in this call"}
+			if effect(c) {
+				d.Outcome = OutcomeUnknown
+			}
+			w.about(c.ID, d)
+		default:
+			w.about(c.ID, &event.ToolRetrying{Attempt: c.Attempt + 1, Reason: "its owner ended before the outcome was recorded"})
 		}
 	}
 	return found
 }
 
-func repeatable(c *Call) bool { return c.Level == "none" || c.Level == "read" || c.Idempotent }
+func effect(c *Call) bool { return c.Level != "none" && c.Level != "read" }
+
+func repeatable(c *Call) bool { return !effect(c) || c.Idempotent }
 
 // unsettled lists the calls in doubt that no person has settled yet.
 func unsettled(calls []*Call) []event.CallID {

@@ -14,9 +14,11 @@ type OutputPart struct {
 	Index int
 	Text  string // whole value, or what had come of it
 	Name  string
-	Open  bool   // its end never came
-	State string // reasoning: reference of the sealed blob
-	Maker string
+	Open  bool // its end never came
+	// Invalid says why a call's arguments do not meet the tool's schema.
+	Invalid string
+	State   string // reasoning: reference of the sealed blob
+	Maker   string
 }
 
 // Answer is what one attempt gave, whole or broken.
@@ -59,7 +61,7 @@ func Answered(s *State, a *Answer) []event.Event {
 	}
 	w.add(&event.ModelCallCompleted{
 		Attempt: st.Attempt.Number, DurationMS: a.Duration.Milliseconds(), FirstOutputMS: a.FirstOutput.Milliseconds(),
-		Finish: string(a.Finish), RawFinish: a.RawFinish, Usage: TokenUsage(a.Usage),
+		Finish: string(a.Finish), RawFinish: bounded(a.RawFinish, 64), Usage: TokenUsage(a.Usage),
 	})
 	for i := range a.Parts {
 		if a.Parts[i].Kind == llm.ToolCallWhole {
@@ -81,22 +83,23 @@ func (s *State) requested(w *script, p *OutputPart, msg string) {
 	args, err := canonjson.Canonicalize([]byte(p.Text), canonjson.Limits{})
 	switch {
 	case err != nil:
-		d.Malformed = "not one strict JSON value"
+		d.Malformed, d.Raw = "not one strict JSON value", event.TextContent(p.Text)
 	case args[0] != '{':
-		d.Malformed = "JSON, but not an object"
-	}
-	if d.Malformed != "" {
-		d.Raw = event.TextContent(p.Text)
-	} else {
-		d.Arguments = args
+		d.Malformed, d.Raw = "JSON, but not an object", event.TextContent(p.Text)
+	default:
+		d.Arguments, d.Malformed = args, p.Invalid
 	}
 	w.about(CallIDAt(w.step, s.Active.Step.Attempt.Number, p.Index), d)
 }
 
 // cleanName bounds what a model may put as a tool's name into the log.
-func cleanName(name string) string {
-	clean, _ := canonjson.ReplaceInvalid(name)
-	return canonjson.CutRunes(clean, 128)
+func cleanName(name string) string { return bounded(name, 128) }
+
+// bounded makes a word or a text of a vendor fit for the log: valid UTF-8 of
+// at most n bytes. What is not could not be appended at all.
+func bounded(text string, n int) string {
+	clean, _ := canonjson.ReplaceInvalid(text)
+	return canonjson.CutRunes(clean, n)
 }
 
 // Failed tells a broken attempt as events. Text that had come is closed as
@@ -118,10 +121,9 @@ func Failed(s *State, a *Answer, e *llm.Error, now time.Time, jitter float64) []
 			w.add(&event.ToolInputEnded{Content: event.TextContent(p.Text), MessageID: msg, Name: cleanName(p.Name), Part: p.Index, Partial: true})
 		}
 	}
-	message, _ := canonjson.ReplaceInvalid(e.Message)
 	d := &event.ModelCallFailed{
-		Attempt: st.Attempt.Number, Class: string(e.Class), Code: e.Code, DurationMS: a.Duration.Milliseconds(),
-		Message: canonjson.CutRunes(message, 1024), Output: a.hasOutput(), Status: e.Status,
+		Attempt: st.Attempt.Number, Class: string(e.Class), Code: bounded(e.Code, 64), DurationMS: a.Duration.Milliseconds(),
+		Message: bounded(e.Message, 1024), Output: a.hasOutput(), Status: e.Status,
 	}
 	w.add(d)
 	if !d.Output && e.Class.Retryable() && st.Failures < MaxRetries && s.Active.Stop == nil {
@@ -156,14 +158,18 @@ type ToolOutcome struct {
 	Duration time.Duration
 }
 
-// ToolEnded tells the outcome of a call as events. An unknown outcome of a
+// ToolEnded tells the outcome of a call as events; of a call that is not in
+// flight there are none. An unknown outcome of a
 // call that may be repeated under its idempotency key starts it again, a
 // bounded number of times; of any other call with an effect it is in doubt.
 func ToolEnded(s *State, id event.CallID, o *ToolOutcome) []event.Event {
 	c := s.call(id)
+	if c == nil || c.State != CallStarted {
+		return nil // late (I-14)
+	}
 	w := newScript(s)
 	ms := o.Duration.Milliseconds()
-	effect := c.Level != "none" && c.Level != "read"
+	effect := effect(c)
 	switch {
 	case o.Stopped, o.Unknown && effect, o.Timeout && effect:
 		if c.Idempotent && !o.Stopped && c.Attempt < MaxToolAttempts {

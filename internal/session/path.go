@@ -98,3 +98,16 @@ func CallIDAt(step event.StepID, attempt, part int) event.CallID {
 
 // retryID is the id under which a person's retry of a call runs.
 func retryID(id event.CallID) event.CallID { return id + "_r" }
+
+// StepOfCall gives the step of a call from the call's id.
+func StepOfCall(id event.CallID) event.StepID {
+	body, ok := strings.CutPrefix(string(id), "call_")
+	if !ok {
+		return ""
+	}
+	parts := strings.Split(body, "_")
+	if len(parts) < 2 {
+		return ""
+	}
+	return event.StepID("step_" + parts[0] + "_" + parts[1])
+}

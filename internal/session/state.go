@@ -19,7 +19,7 @@ const (
 	DefaultMaxTurns     = 50
 	DefaultHistoryLimit = 400 // entries of earlier runs shown to the model
 	MaxRetries          = 4   // further attempts after the first that failed
-	MaxAbandoned        = 20  // attempts of one step that a crash may cut before the run fails
+	MaxAbandoned        = 20  // attempts of one step or call that a crash may cut before it fails
 	MaxToolAttempts     = 3   // of an idempotent call whose outcome is not known
 )
 

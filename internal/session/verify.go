@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,6 +86,9 @@ func (s *State) complete(w *script, out *event.OutputEmitted) {
 	r := s.Active
 	for _, t := range r.Created.ReplyTargets {
 		id := event.TargetIDFor(s.UserID, t.Type, t.URL)
+		if slices.ContainsFunc(out.Targets, func(x event.TargetRef) bool { return x.TargetID == id }) {
+			continue // one receiver named twice is told once
+		}
 		out.Targets = append(out.Targets, event.TargetRef{TargetID: id, DeliveryID: event.DeliveryIDFor(r.ID, id, 0)})
 	}
 	w.step = ""
@@ -127,7 +131,7 @@ func (s *State) stopRun() []Action {
 				continue
 			}
 			d := &event.ToolInterrupted{Message: TextInterrupted, Reason: "the run was stopped"}
-			if c.State == CallStarted && !repeatable(c) {
+			if c.State == CallStarted && effect(c) {
 				d.Outcome = OutcomeUnknown
 			}
 			w.about(c.ID, d)
@@ -149,8 +153,10 @@ func (s *State) Resolve(ref, text string) {
 	if s.Active == nil || s.Active.Step == nil {
 		return
 	}
-	for i := range s.Active.Step.Parts {
-		if p := &s.Active.Step.Parts[i]; p.Content.Ref == ref {
+	st := s.Active.Step
+	st.Parts = slices.Clone(st.Parts) // a clone of the state shares them
+	for i := range st.Parts {
+		if p := &st.Parts[i]; p.Content.Ref == ref {
 			p.Content = event.Content{Text: text, Replaced: p.Content.Replaced}
 		}
 	}

@@ -56,19 +56,19 @@ const (
 // captures, so that a later change of configuration does not change the run.
 type Definition struct {
 	// Confined says that effects stay inside the session's own workspace.
-	Confined    bool   `json:"confined,omitempty"`
-	Description string `json:"description,omitempty"`
+	Confined    bool   `json:"confined,omitzero"`
+	Description string `json:"description,omitzero"`
 	// Idempotent says that the tool takes an idempotency key and answers a
 	// repeated key without a second effect.
-	Idempotent   bool            `json:"idempotent,omitempty"`
+	Idempotent   bool            `json:"idempotent,omitzero"`
 	InputSchema  canonjson.Value `json:"input_schema"` // JSON Schema of an object
 	Level        Level           `json:"level"`
 	Name         string          `json:"name"` // ^[A-Za-z0-9_-]{1,64}$
-	OutputSchema canonjson.Value `json:"output_schema,omitempty"`
-	Policy       Policy          `json:"policy,omitempty"`
+	OutputSchema canonjson.Value `json:"output_schema,omitzero"`
+	Policy       Policy          `json:"policy,omitzero"`
 	Source       Source          `json:"source"`
 	// TimeoutMS bounds one call, in milliseconds; 0: the daemon's default.
-	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	TimeoutMS int64 `json:"timeout_ms,omitzero"`
 }
 
 // Timeout is the bound of one call, or fallback when the tool has none.

@@ -1,0 +1,365 @@
+// Package api holds the types of the wire: what the daemon's HTTP interface
+// takes and gives, as JSON. They are the promise to clients; stored and
+// internal types are others.
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Raw is JSON in place.
+type Raw = json.RawMessage
+
+// CreateSession is the body of POST /v1/sessions. Every member is optional.
+type CreateSession struct {
+	// ID is the caller's own name for the session: [A-Za-z0-9._-]{1,128},
+	// unique per user. The daemon makes the ses_… id.
+	ID             string          `json:"id,omitempty"`
+	UserID         string          `json:"user_id,omitempty"` // "default" when empty; bound tokens fix it
+	ThreadID       string          `json:"thread_id,omitempty"`
+	Title          string          `json:"title,omitempty"`
+	Instructions   string          `json:"instructions,omitempty"`
+	Metadata       Raw             `json:"metadata,omitempty"`
+	Tools          *[]string       `json:"tools,omitempty"` // absent: every configured tool
+	OnDoubt        string          `json:"on_doubt,omitempty"`
+	MaxTurns       int             `json:"max_turns,omitempty"`
+	HistoryLimit   int             `json:"history_limit,omitempty"`
+	InputContract  *InputContract  `json:"input_contract,omitempty"`
+	OutputContract *OutputContract `json:"output_contract,omitempty"`
+	RoutePolicy    *RoutePolicy    `json:"route_policy,omitempty"`
+	ReplyTargets   []ReplyTarget   `json:"reply_targets,omitempty"`
+}
+
+// UpdateSession is the body of PATCH /v1/sessions/{s}: members that are
+// present change, null clears (RFC 7396 for these members).
+type UpdateSession struct {
+	Title        *string `json:"title,omitempty"`
+	Instructions *string `json:"instructions,omitempty"`
+	Metadata     Raw     `json:"metadata,omitempty"`
+	Tools        Raw     `json:"tools,omitempty"` // null: every configured tool
+	OnDoubt      *string `json:"on_doubt,omitempty"`
+	MaxTurns     *int    `json:"max_turns,omitempty"`
+	HistoryLimit *int    `json:"history_limit,omitempty"`
+}
+
+// InputContract is the closed JSON Schema that submissions must meet.
+type InputContract struct {
+	Schema Raw `json:"schema"`
+}
+
+// OutputContract is the closed JSON Schema that answers must meet.
+// MaxRepairAttempts: 3 when absent, 5 at most, 0 for none.
+type OutputContract struct {
+	Schema            Raw  `json:"schema"`
+	MaxRepairAttempts *int `json:"max_repair_attempts,omitempty"`
+}
+
+// RoutePolicy is a session's choice of route and model.
+type RoutePolicy struct {
+	Route string `json:"route,omitempty"`
+	Model string `json:"model,omitempty"`
+}
+
+// ReplyTarget is where an answer goes. Secret is the name of a configured secret.
+type ReplyTarget struct {
+	Type    string            `json:"type"` // webhook
+	URL     string            `json:"url"`
+	Secret  string            `json:"secret,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// ReplyTargets is the body of PUT /v1/sessions/{s}/reply-targets.
+type ReplyTargets struct {
+	ReplyTargets []ReplyTarget `json:"reply_targets"`
+}
+
+// Session is a session as clients see it.
+type Session struct {
+	ID              string          `json:"id"`
+	Alias           string          `json:"alias,omitempty"`
+	UserID          string          `json:"user_id"`
+	ThreadID        string          `json:"thread_id,omitempty"`
+	Status          string          `json:"status"` // open, closed
+	Title           string          `json:"title,omitempty"`
+	Instructions    string          `json:"instructions,omitempty"`
+	Metadata        Raw             `json:"metadata,omitempty"`
+	Tools           *[]string       `json:"tools,omitempty"`
+	OnDoubt         string          `json:"on_doubt"`
+	MaxTurns        int             `json:"max_turns"`
+	HistoryLimit    int             `json:"history_limit"`
+	InputContract   *InputContract  `json:"input_contract,omitempty"`
+	OutputContract  *OutputContract `json:"output_contract,omitempty"`
+	RoutePolicy     *RoutePolicy    `json:"route_policy,omitempty"`
+	ReplyTargets    []ReplyTarget   `json:"reply_targets,omitempty"`
+	SettingsVersion int64           `json:"settings_version"`
+	CreatedAt       time.Time       `json:"created_at"`
+	UpdatedAt       time.Time       `json:"updated_at"`
+}
+
+// SubmitRun is the body of POST /v1/sessions/{s}/runs: either Content or InputItems.
+type SubmitRun struct {
+	// Content is a string, or any other JSON value, whose text is then the input.
+	Content    Raw         `json:"content,omitempty"`
+	InputItems []InputItem `json:"input_items,omitempty"`
+	Route      string      `json:"route,omitempty"`
+	Model      string      `json:"model,omitempty"`
+	// ReplyTargets: absent takes the session's, an empty list means none.
+	ReplyTargets *[]ReplyTarget `json:"reply_targets,omitempty"`
+	MaxTurns     int            `json:"max_turns,omitempty"`
+	Metadata     Raw            `json:"metadata,omitempty"`
+}
+
+// Text is a string as the Content of a submission.
+func Text(s string) Raw {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a string always encodes
+	}
+	return b
+}
+
+// InputItem is one item of an input. Type is text.
+type InputItem struct {
+	Type string `json:"type"`
+	Text string `json:"text,omitempty"`
+}
+
+// Run status.
+const (
+	RunQueued         = "queued"
+	RunRunning        = "running"
+	RunNeedsAttention = "needs_attention"
+	RunCompleted      = "completed"
+	RunFailed         = "failed"
+	RunInterrupted    = "interrupted"
+	RunCancelled      = "cancelled"
+)
+
+// Run is a run as clients see it.
+type Run struct {
+	ID            string      `json:"id"`
+	SessionID     string      `json:"session_id"`
+	UserID        string      `json:"user_id"`
+	Kind          string      `json:"kind"`
+	Status        string      `json:"status"`
+	SubmittedAt   time.Time   `json:"submitted_at"`
+	UpdatedAt     time.Time   `json:"updated_at"`
+	StartedAt     *time.Time  `json:"started_at,omitempty"`
+	FinishedAt    *time.Time  `json:"finished_at,omitempty"`
+	QueuePosition int64       `json:"queue_position,omitempty"`
+	Request       RunRequest  `json:"request"`
+	InputMetadata Raw         `json:"input_metadata,omitempty"`
+	Attention     []Attention `json:"attention,omitempty"` // calls in doubt that wait for a person
+	Outputs       []Output    `json:"outputs"`
+	// StructuredOutput is the answer under an output contract, as real JSON.
+	StructuredOutput Raw        `json:"structured_output,omitempty"`
+	Deliveries       []Delivery `json:"deliveries"`
+	Usage            *Usage     `json:"usage,omitempty"` // absent: not known
+	Counters         *Counters  `json:"counters,omitempty"`
+	Error            *RunError  `json:"error,omitempty"`
+}
+
+// Terminal says whether the run is at its end.
+func (r *Run) Terminal() bool {
+	switch r.Status {
+	case RunCompleted, RunFailed, RunInterrupted, RunCancelled:
+		return true
+	}
+	return false
+}
+
+// RunRequest is what was asked, and how it was routed.
+type RunRequest struct {
+	Source      string `json:"source"`
+	Actor       string `json:"actor,omitempty"`
+	TextPreview string `json:"text_preview,omitempty"`
+	Route       string `json:"route"`
+	Provider    string `json:"provider"`
+	Model       string `json:"model"`
+}
+
+// Attention is a tool call whose effect nobody knows.
+type Attention struct {
+	CallID string `json:"call_id"`
+	Tool   string `json:"tool,omitempty"`
+}
+
+// Output is an answer.
+type Output struct {
+	OutputKind       string    `json:"output_kind"`
+	Content          string    `json:"content"`
+	StructuredOutput Raw       `json:"structured_output,omitempty"`
+	At               time.Time `json:"at"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	Input     int64      `json:"input"`
+	Output    int64      `json:"output"`
+	Reasoning int64      `json:"reasoning"`
+	Cache     CacheUsage `json:"cache"`
+}
+
+// CacheUsage counts cached tokens.
+type CacheUsage struct {
+	Read  int64 `json:"read"`
+	Write int64 `json:"write"`
+}
+
+// Counters count what a run did.
+type Counters struct {
+	Turns   int `json:"turns"`
+	Steps   int `json:"steps"`
+	Tools   int `json:"tools"`
+	Repairs int `json:"repairs"`
+}
+
+// RunError says why a run did not complete.
+type RunError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// ResolveAttention is the body of POST /v1/runs/{r}/attention.
+type ResolveAttention struct {
+	CallID     string `json:"call_id"`
+	Resolution string `json:"resolution"` // completed, failed, retry
+	Output     string `json:"output,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// StopRun is the body of POST /v1/runs/{r}/cancel and /v1/sessions/{s}/interrupt.
+type StopRun struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// Delivery status.
+const (
+	DeliveryPending      = "pending"
+	DeliveryRetrying     = "retrying"
+	DeliveryDelivered    = "delivered"
+	DeliveryDeadLettered = "dead_lettered"
+)
+
+// Delivery is one outbound message and its fate.
+type Delivery struct {
+	ID         string     `json:"id"`
+	TargetID   string     `json:"target_id"`
+	SessionID  string     `json:"session_id"`
+	RunID      string     `json:"run_id"`
+	UserID     string     `json:"user_id"`
+	Type       string     `json:"type"`
+	Status     string     `json:"status"`
+	Attempts   int64      `json:"attempts"`
+	CreatedAt  time.Time  `json:"created_at"`
+	UpdatedAt  time.Time  `json:"updated_at"`
+	NextAt     *time.Time `json:"next_at,omitempty"`
+	LastCode   string     `json:"last_code,omitempty"`
+	LastStatus int64      `json:"last_status,omitempty"`
+}
+
+// ReplayDelivery is the body of POST /v1/deliveries/{d}/replay. Force replays
+// one that was delivered.
+type ReplayDelivery struct {
+	Force  bool   `json:"force,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// List is a page. NextCursor is empty on the last one.
+type List[T any] struct {
+	Items      []T    `json:"items"`
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// Event is an event on the wire. Data is by type; null when it was erased.
+type Event struct {
+	ID         string    `json:"id"`
+	Type       string    `json:"type"`
+	Version    int       `json:"version"`
+	Stream     string    `json:"stream"`
+	Seq        int64     `json:"seq"`
+	SessionID  string    `json:"session_id,omitempty"`
+	RunID      string    `json:"run_id,omitempty"`
+	Turn       int       `json:"turn,omitempty"`
+	StepID     string    `json:"step_id,omitempty"`
+	CallID     string    `json:"call_id,omitempty"`
+	UserID     string    `json:"user_id,omitempty"`
+	AgentID    string    `json:"agent_id,omitempty"`
+	FSMState   string    `json:"fsm_state,omitempty"`
+	Epoch      int64     `json:"epoch"`
+	Time       time.Time `json:"time"`
+	CausedBy   string    `json:"caused_by,omitempty"`
+	Data       Raw       `json:"data"`
+	DataDigest string    `json:"data_digest"`
+	Hash       string    `json:"hash"`
+}
+
+// Delta is a live-only piece of a stream: it has no sequence and no id, and is
+// not in the log. The …ended event holds the whole value.
+type Delta struct {
+	Type    string `json:"type"`
+	RunID   string `json:"run_id"`
+	StepID  string `json:"step_id"`
+	Attempt int    `json:"attempt"`
+	Part    int    `json:"part"`
+	Text    string `json:"text,omitempty"`
+	Name    string `json:"name,omitempty"`
+}
+
+// CreateToken is the body of POST /v1/tokens.
+type CreateToken struct {
+	Name   string `json:"name,omitempty"`
+	Role   string `json:"role"`              // reader, operator, admin
+	UserID string `json:"user_id,omitempty"` // binds the token to one user
+}
+
+// Token is an access token. Token itself is shown once, at creation.
+type Token struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name,omitempty"`
+	Role      string    `json:"role"`
+	UserID    string    `json:"user_id,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	Token     string    `json:"token,omitempty"`
+}
+
+// Route is a configured way to a model.
+type Route struct {
+	Name     string `json:"name"`
+	Provider string `json:"provider"`
+	Model    string `json:"model"`
+	Default  bool   `json:"default"`
+}
+
+// Tool is a configured tool.
+type Tool struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	Source      string `json:"source"`
+	SideEffect  string `json:"side_effect"`
+	Policy      string `json:"policy,omitempty"`
+	InputSchema Raw    `json:"input_schema"`
+}
+
+// Health is the answer of /healthz and /readyz.
+type Health struct {
+	Status  string `json:"status"`
+	Version string `json:"version"`
+}
+
+// Problem is an error (RFC 9457). Code is stable; Detail is safe to show.
+type Problem struct {
+	Type   string  `json:"type"`
+	Title  string  `json:"title"`
+	Status int     `json:"status"`
+	Code   string  `json:"code"`
+	Detail string  `json:"detail"`
+	Issues []Issue `json:"issues,omitempty"`
+}
+
+// Issue is one of several findings.
+type Issue struct {
+	Path string `json:"path,omitempty"`
+	Text string `json:"text"`
+}

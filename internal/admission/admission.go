@@ -1,0 +1,225 @@
+// Package admission is the room in which clients' commands become events: it
+// checks who asks and what, captures everything that shapes a run, and appends
+// under preconditions that the store checks in the transaction.
+//
+// It reads rows and the log, never a room's memory, and any node may do it for
+// any session.
+package admission
+
+import (
+	"context"
+	"errors"
+	"io"
+	"regexp"
+	"sync"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/contract"
+	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/tool"
+)
+
+// Store is what admission needs of the log and its views.
+type Store interface {
+	Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error)
+	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
+	Session(ctx context.Context, id event.SessionID) (eventlog.SessionRow, error)
+	SessionByAlias(ctx context.Context, user, alias string) (event.SessionID, error)
+	Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error)
+	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
+	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error)
+	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
+}
+
+// Config says what admission decides by.
+type Config struct {
+	Store Store
+	Tools *tool.Set
+	// Route resolves a route by name (empty: the default) and a model (empty:
+	// the route's own). Its error is a *problem.Error.
+	Route func(name, model string) (event.Route, error)
+	// CheckTarget says whether a reply target may be used; its error is a *problem.Error.
+	CheckTarget func(event.ReplyTarget) error
+	Random      io.Reader // ids; safe for concurrent use
+	Limits      Limits
+}
+
+// Limits bound what a caller may send. Zero fields take the defaults.
+type Limits struct {
+	InputBytes        int // of a run's input, all text items together
+	InputItems        int
+	InstructionsBytes int
+	MetadataBytes     int
+	MaxTurns          int // ceiling for sessions and runs
+	HistoryLimit      int // ceiling
+	ReplyTargets      int
+}
+
+func (l Limits) withDefaults() Limits {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&l.InputBytes, 1<<20)
+	def(&l.InputItems, 64)
+	def(&l.InstructionsBytes, 256<<10)
+	def(&l.MetadataBytes, 16<<10)
+	def(&l.MaxTurns, 1000)
+	def(&l.HistoryLimit, 10000)
+	def(&l.ReplyTargets, 8)
+	return l
+}
+
+// Caller is who asks.
+type Caller struct {
+	Actor string // for the record: token name or "local"
+	// UserID binds the caller to one user; empty: an operator for all users.
+	UserID string
+}
+
+// Admission takes commands. It is safe for concurrent use.
+type Admission struct {
+	cfg Config
+
+	mu       sync.Mutex
+	inputs   map[string]*contract.Schema // compiled input contracts, by rendered schema
+	toolsets map[string]*toolset         // what runs capture, by the session's choice
+}
+
+// toolset is one selection of tools as runs capture it.
+type toolset struct {
+	captured []event.CapturedTool
+	encoded  []byte // of the full definitions
+	ref      string
+}
+
+// cacheSize bounds each of the caches.
+const cacheSize = 512
+
+// New makes the room.
+func New(cfg Config) *Admission {
+	cfg.Limits = cfg.Limits.withDefaults()
+	return &Admission{cfg: cfg, inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
+}
+
+// aliasForm is the form of a caller's own session id.
+var aliasForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+// userForm bounds user ids: printable, without spaces at the ends.
+var userForm = regexp.MustCompile(`^[!-~]([ -~]{0,126}[!-~])?$`)
+
+// DefaultUser owns what names no user.
+const DefaultUser = "default"
+
+// User resolves the user that a request is for: the token's, or the one named.
+func (c Caller) User(named string) (string, error) {
+	switch {
+	case c.UserID != "" && named != "" && named != c.UserID:
+		return "", problem.New(problem.Forbidden, "wrong_user", "the token is bound to another user")
+	case c.UserID != "":
+		return c.UserID, nil
+	case named == "":
+		return DefaultUser, nil
+	case !userForm.MatchString(named):
+		return "", problem.New(problem.Invalid, "invalid_user_id", "user_id must be 1 to 128 printable ASCII characters")
+	}
+	return named, nil
+}
+
+// Sees says whether the caller may see what belongs to a user (I-34).
+func (c Caller) Sees(user string) bool { return c.UserID == "" || c.UserID == user }
+
+var (
+	errNoSession  = problem.New(problem.NotFound, "session_not_found", "there is no such session")
+	errNoRun      = problem.New(problem.NotFound, "run_not_found", "there is no such run")
+	errNoDelivery = problem.New(problem.NotFound, "delivery_not_found", "there is no such delivery")
+	errErased     = problem.New(problem.Gone, "session_erased", "the session was erased")
+)
+
+// Find resolves a session by its ses_… id, or by its alias within the
+// caller's user or the named one.
+func (a *Admission) Find(ctx context.Context, c Caller, ref, user string) (eventlog.SessionRow, error) {
+	id := event.SessionID(ref)
+	row, err := a.cfg.Store.Session(ctx, id)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		u, uerr := c.User(user)
+		if uerr != nil {
+			return row, uerr
+		}
+		if id, err = a.cfg.Store.SessionByAlias(ctx, u, ref); err == nil {
+			row, err = a.cfg.Store.Session(ctx, id)
+		}
+	}
+	switch {
+	case errors.Is(err, eventlog.ErrNotFound), err == nil && !c.Sees(row.UserID):
+		return row, errNoSession
+	case err != nil:
+		return row, err
+	case row.Status == session.Erased:
+		return row, errErased
+	}
+	return row, nil
+}
+
+// FindRun resolves a run that the caller may see.
+func (a *Admission) FindRun(ctx context.Context, c Caller, id event.RunID) (eventlog.RunRow, error) {
+	row, err := a.cfg.Store.Run(ctx, id)
+	if errors.Is(err, eventlog.ErrNotFound) || err == nil && !c.Sees(row.UserID) {
+		return row, errNoRun
+	}
+	return row, err
+}
+
+// FindDelivery resolves a delivery that the caller may see.
+func (a *Admission) FindDelivery(ctx context.Context, c Caller, id event.DeliveryID) (eventlog.DeliveryRow, error) {
+	row, err := a.cfg.Store.Delivery(ctx, id)
+	if errors.Is(err, eventlog.ErrNotFound) || err == nil && !c.Sees(row.UserID) {
+		return row, errNoDelivery
+	}
+	return row, err
+}
+
+// command appends events to a session's stream without owning it.
+func (a *Admission) command(ctx context.Context, s event.SessionID, require []eventlog.Condition, blobs []event.Blob, events ...event.Event) error {
+	blobs = append(blobs, event.Externalize(s, events)...)
+	_, err := a.cfg.Store.Append(ctx, eventlog.Append{
+		Entries: []eventlog.Entry{{Stream: s.Stream(), Expect: eventlog.AnyHead, Events: events}},
+		Require: require,
+		Blobs:   blobs,
+	})
+	return err
+}
+
+// sessionIs requires a session's status and, when version is not 0, the
+// version of the settings that a decision was made by.
+func sessionIs(id event.SessionID, version int64, status ...any) []eventlog.Condition {
+	where := []derived.Col{{Name: "session_id", Value: string(id)}}
+	cs := []eventlog.Condition{{Table: derived.Sessions, Where: where, Column: "status", In: status}}
+	if version != 0 {
+		cs = append(cs, eventlog.Condition{Table: derived.Sessions, Where: where, Column: "settings_version", In: []any{version}})
+	}
+	return cs
+}
+
+// input gives the compiled input contract of a rendered schema.
+func (a *Admission) input(schema canonjson.Value) (*contract.Schema, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s, ok := a.inputs[string(schema)]; ok {
+		return s, nil
+	}
+	s, issues := contract.ParseSchema(schema)
+	if len(issues) > 0 {
+		return nil, errors.New("stored input contract: " + issues[0].String())
+	}
+	if len(a.inputs) >= cacheSize {
+		clear(a.inputs)
+	}
+	a.inputs[string(schema)] = s
+	return s, nil
+}

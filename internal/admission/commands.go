@@ -1,0 +1,138 @@
+package admission
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/session"
+)
+
+// runIs requires the status of a run.
+func runIs(row eventlog.RunRow, status ...any) []eventlog.Condition {
+	return []eventlog.Condition{{
+		Table:  derived.Runs,
+		Where:  []derived.Col{{Name: "session_id", Value: string(row.SessionID)}, {Name: "run_id", Value: string(row.ID)}},
+		Column: "status", In: status,
+	}}
+}
+
+func ended(id event.RunID) error {
+	return problem.New(problem.Conflict, "run_state_conflict", "the run %s is at its end already", id)
+}
+
+// Cancel asks for the deliberate end of one run, queued or active. The end
+// itself is the owner's event; a run that is at its end is a conflict, unless
+// it was cancelled.
+func (a *Admission) Cancel(ctx context.Context, c Caller, row eventlog.RunRow, reason string) error {
+	if row.Status == session.StatusCancelled {
+		return nil
+	}
+	err := a.command(ctx, row.SessionID, runIs(row, session.StatusQueued, session.StatusRunning, session.StatusNeedsAttention), nil,
+		event.Event{SessionID: row.SessionID, UserID: row.UserID, RunID: row.ID, Data: &event.CancelRequested{Actor: c.Actor, Reason: note(reason)}})
+	if conflicted(err) {
+		return ended(row.ID)
+	}
+	return err
+}
+
+// Interrupt stops the session's active run; queued runs stay. Without an
+// active run it says false.
+func (a *Admission) Interrupt(ctx context.Context, c Caller, row eventlog.SessionRow, reason string) (bool, error) {
+	run, err := a.active(ctx, row.ID)
+	if err != nil || run.ID == "" {
+		return false, err
+	}
+	err = a.command(ctx, row.ID, runIs(run, session.StatusRunning, session.StatusNeedsAttention), nil,
+		event.Event{SessionID: row.ID, UserID: row.UserID, RunID: run.ID, Data: &event.InterruptRequested{Actor: c.Actor, Reason: note(reason)}})
+	if conflicted(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// active finds the active run of a session; an empty row when there is none.
+func (a *Admission) active(ctx context.Context, id event.SessionID) (eventlog.RunRow, error) {
+	for _, status := range []string{session.StatusRunning, session.StatusNeedsAttention} {
+		rows, _, err := a.cfg.Store.Runs(ctx, eventlog.RunFilter{SessionID: id, Status: status}, eventlog.Page{Limit: 1})
+		if err != nil {
+			return eventlog.RunRow{}, err
+		}
+		if len(rows) > 0 {
+			return rows[0], nil
+		}
+	}
+	return eventlog.RunRow{}, nil
+}
+
+// note bounds a reason that a person gives.
+func note(s string) string { return preview(s) }
+
+// Attention settles one call in doubt (I-14). Of two words on one call the
+// first counts; the second finds the run elsewhere, or changes nothing.
+func (a *Admission) Attention(ctx context.Context, c Caller, row eventlog.RunRow, req *api.ResolveAttention) error {
+	res := event.Resolution(req.Resolution)
+	switch res {
+	case event.ResolveCompleted, event.ResolveFailed, event.ResolveRetry:
+	default:
+		return problem.New(problem.Invalid, "invalid_resolution", "resolution must be completed, failed or retry")
+	}
+	if len(req.Output) > a.cfg.Limits.InputBytes {
+		return problem.New(problem.TooLarge, "output_too_large", "output holds more than %d bytes", a.cfg.Limits.InputBytes)
+	}
+	waiting, err := row.Waiting()
+	if err != nil {
+		return err
+	}
+	known := false
+	for _, id := range waiting {
+		known = known || string(id) == req.CallID
+	}
+	if !known {
+		return problem.New(problem.Conflict, "call_not_in_doubt", "the run does not wait for a word on the call %.128q", req.CallID)
+	}
+	err = a.command(ctx, row.SessionID, runIs(row, session.StatusNeedsAttention), nil, event.Event{
+		SessionID: row.SessionID, UserID: row.UserID, RunID: row.ID, CallID: event.CallID(req.CallID),
+		StepID: session.StepOfCall(event.CallID(req.CallID)),
+		Data:   &event.AttentionResolved{Actor: c.Actor, Output: event.TextContent(req.Output), Reason: note(req.Reason), Resolution: res},
+	})
+	if conflicted(err) {
+		return problem.New(problem.Conflict, "run_state_conflict", "the run does not wait any more")
+	}
+	return err
+}
+
+// Replay puts a dead-lettered delivery, or with force a delivered one, at the
+// tail of its target's lane.
+func (a *Admission) Replay(ctx context.Context, c Caller, row eventlog.DeliveryRow, req *api.ReplayDelivery) error {
+	from := []any{outbox.DeadLettered}
+	if req.Force {
+		from = append(from, outbox.Delivered)
+	}
+	if _, _, err := a.cfg.Store.Blob(ctx, row.SessionID, row.Body); err != nil {
+		if errors.Is(err, eventlog.ErrErased) || errors.Is(err, eventlog.ErrNotFound) {
+			return errErased
+		}
+		return err
+	}
+	_, err := a.cfg.Store.Append(ctx, eventlog.Append{
+		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{
+			SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID,
+			Data: &event.DeliveryReplayed{Actor: c.Actor, DeliveryID: row.ID, Forced: req.Force},
+		}}}},
+		Require: []eventlog.Condition{{
+			Table:  derived.Outbox,
+			Where:  []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}},
+			Column: "status", In: from,
+		}},
+	})
+	if conflicted(err) {
+		return problem.New(problem.Conflict, "delivery_state_conflict", "only a dead-lettered delivery is replayed; with force a delivered one too")
+	}
+	return err
+}

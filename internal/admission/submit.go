@@ -1,0 +1,394 @@
+package admission
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/contract"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/tool"
+)
+
+// CodeInputContract is the code of a submission that breaks the input contract.
+const CodeInputContract = "input_contract_violated"
+
+// opSubmit scopes idempotency keys of submissions.
+const opSubmit = "submit"
+
+// winnerWait bounds how long a submission waits for an equal one that is
+// being committed.
+const winnerWait = 2 * time.Second
+
+// Submit admits work. The order is: idempotency, contract, capture, append.
+// created is false when the key is known with the same request: then id is the
+// run that exists. A submission that breaks the input contract leaves no run
+// and no event (I-07).
+func (a *Admission) Submit(ctx context.Context, c Caller, row eventlog.SessionRow, req *api.SubmitRun, key string) (id event.RunID, created bool, err error) {
+	items, err := a.items(req)
+	if err != nil {
+		return "", false, err
+	}
+	hash, err := keyHash(key)
+	if err != nil {
+		return "", false, err
+	}
+	for range conflicts {
+		if hash != "" {
+			id, err := a.known(ctx, row, req, items, hash)
+			if id != "" || err != nil {
+				return id, false, err
+			}
+		}
+		if row.Status != session.Open {
+			return "", false, errClosed
+		}
+		id, err := a.admit(ctx, c, row, req, items, hash)
+		var dup *eventlog.DuplicateError
+		switch {
+		case err == nil:
+			return id, true, nil
+		case errors.As(err, &dup): // an equal key won the race; its run is committed
+		case conflicted(err): // the session changed in between
+			if row, err = a.Find(ctx, c, string(row.ID), ""); err != nil {
+				return "", false, err
+			}
+		default:
+			return "", false, err
+		}
+	}
+	return "", false, problem.New(problem.Conflict, "session_busy", "the session is being changed by others; try again")
+}
+
+// admit checks the contract, captures and appends.
+func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow, req *api.SubmitRun, items []api.InputItem, hash string) (event.RunID, error) {
+	set, err := row.Settings()
+	if err != nil {
+		return "", err
+	}
+	d := &event.RunCreated{Actor: c.Actor, Kind: "input", Source: "api", SettingsVersion: int(row.SettingsVersion), OnDoubt: set.OnDoubt}
+	var blobs []event.Blob
+	if set.InputContract != nil {
+		schema, err := a.input(set.InputContract.Schema)
+		if err != nil {
+			return "", err
+		}
+		value, err := schema.Check(textOf(items))
+		if err != nil {
+			var v *contract.Violation
+			errors.As(err, &v)
+			return "", problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
+		}
+		d.Input, d.InputContract = collapse(items, value), schema.Digest()
+		d.TextPreview = preview(string(value))
+		if hash != "" {
+			// A retry of the key is read under this contract, whatever comes later.
+			blobs = append(blobs, event.NewBlob(row.ID, event.BlobContract, schema.Render()))
+		}
+	} else {
+		for _, it := range items {
+			d.Input = append(d.Input, event.InputItem{Type: it.Type, Content: event.TextContent(it.Text)})
+		}
+		d.TextPreview = preview(textOf(items))
+	}
+	if err := a.capture(d, &set, req); err != nil {
+		return "", err
+	}
+	ts, err := a.toolset(set.Tools)
+	if err != nil {
+		return "", err
+	}
+	if len(ts.captured) > 0 {
+		d.Tools, d.Toolset = ts.captured, ts.ref
+		blobs = append(blobs, event.Blob{Owner: string(row.ID), Ref: ts.ref, Kind: event.BlobToolset, Bytes: ts.encoded})
+	}
+	if hash != "" {
+		d.Idempotency = &event.IdempotencyKey{KeyHash: hash, Operation: opSubmit}
+		if set.InputContract != nil {
+			d.Idempotency.Contract = event.RefOf(set.InputContract.Schema)
+		}
+		if d.Idempotency.Fingerprint, err = a.fingerprint(req, canonicalInput(d, items)); err != nil {
+			return "", err
+		}
+	}
+	id, err := event.NewRunID(a.cfg.Random)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	draft := event.Event{SessionID: row.ID, UserID: row.UserID, RunID: id, Data: d}
+	queued := draft
+	queued.Data = &event.RunQueued{}
+	return id, a.command(ctx, row.ID, sessionIs(row.ID, row.SettingsVersion, session.Open), blobs, draft, queued)
+}
+
+// capture pins what shapes the run (I-08).
+func (a *Admission) capture(d *event.RunCreated, set *event.Settings, req *api.SubmitRun) error {
+	route, model := req.Route, req.Model
+	if p := set.RoutePolicy; p != nil {
+		if route == "" {
+			route = p.Route
+			if model == "" {
+				model = p.Model
+			}
+		}
+	}
+	var err error
+	if d.Route, err = a.cfg.Route(route, model); err != nil {
+		return err
+	}
+	d.ReplyTargets = set.ReplyTargets
+	if req.ReplyTargets != nil {
+		if d.ReplyTargets, err = a.replyTargets(*req.ReplyTargets); err != nil {
+			return err
+		}
+	}
+	switch {
+	case req.MaxTurns < 0 || req.MaxTurns > a.cfg.Limits.MaxTurns:
+		return problem.New(problem.Invalid, "invalid_max_turns", "max_turns must be between 1 and %d", a.cfg.Limits.MaxTurns)
+	case req.MaxTurns > 0:
+		d.MaxTurns = req.MaxTurns
+	case set.MaxTurns > 0:
+		d.MaxTurns = set.MaxTurns
+	default:
+		d.MaxTurns = session.DefaultMaxTurns
+	}
+	d.Metadata, err = a.metadata(req.Metadata)
+	return err
+}
+
+// items reads the input: text items, not empty, within bounds.
+func (a *Admission) items(req *api.SubmitRun) ([]api.InputItem, error) {
+	items := req.InputItems
+	if len(req.Content) > 0 && string(req.Content) != "null" {
+		if len(items) > 0 {
+			return nil, problem.New(problem.Invalid, "invalid_input", "content and input_items exclude each other")
+		}
+		text, err := contentText(req.Content)
+		if err != nil {
+			return nil, err
+		}
+		items = []api.InputItem{{Type: "text", Text: text}}
+	}
+	if len(items) == 0 {
+		return nil, problem.New(problem.Invalid, "invalid_input", "a submission wants content or input_items")
+	}
+	if len(items) > a.cfg.Limits.InputItems {
+		return nil, problem.New(problem.TooLarge, "input_too_large", "more than %d input items", a.cfg.Limits.InputItems)
+	}
+	total := 0
+	for i, it := range items {
+		if it.Type != "text" {
+			return nil, problem.New(problem.Invalid, "invalid_input", "input_items[%d]: type must be text", i)
+		}
+		total += len(it.Text)
+	}
+	switch {
+	case total == 0:
+		return nil, problem.New(problem.Invalid, "invalid_input", "the input is empty")
+	case total > a.cfg.Limits.InputBytes:
+		return nil, problem.New(problem.TooLarge, "input_too_large", "the input holds more than %d bytes", a.cfg.Limits.InputBytes)
+	}
+	return items, nil
+}
+
+// contentText is the text of Content: of a string the string, of any other
+// JSON value its text as sent.
+func contentText(raw api.Raw) (string, error) {
+	if raw[0] != '"' {
+		return string(raw), nil
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", problem.New(problem.Invalid, "invalid_json", "content is no strict JSON string").Because(err)
+	}
+	return s, nil
+}
+
+func textOf(items []api.InputItem) string {
+	if len(items) == 1 {
+		return items[0].Text
+	}
+	var b strings.Builder
+	for _, it := range items {
+		b.WriteString(it.Text)
+	}
+	return b.String()
+}
+
+// collapse puts the canonical value in the place of the first text item; the
+// other text items are part of it.
+func collapse(items []api.InputItem, value canonjson.Value) []event.InputItem {
+	var out []event.InputItem
+	placed := false
+	for _, it := range items {
+		switch {
+		case it.Type != "text":
+			out = append(out, event.InputItem{Type: it.Type})
+		case !placed:
+			placed = true
+			if len(value) > event.InlineLimit {
+				out = append(out, event.InputItem{Type: "text", Structured: true, Content: event.Content{Text: string(value)}})
+			} else {
+				out = append(out, event.InputItem{Type: "text", Structured: true, Value: value})
+			}
+		}
+	}
+	return out
+}
+
+func preview(text string) string {
+	clean, _ := canonjson.ReplaceInvalid(text)
+	return canonjson.CutRunes(clean, 200)
+}
+
+// toolset gives what a run captures of the tools that the session names.
+func (a *Admission) toolset(names *[]string) (*toolset, error) {
+	key := "*"
+	if names != nil {
+		key = strings.Join(*names, ",")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ts, ok := a.toolsets[key]; ok {
+		return ts, nil
+	}
+	defs, missing := a.cfg.Tools.Select(names)
+	if len(missing) > 0 {
+		return nil, problem.New(problem.Conflict, "unknown_tool", "the session names tools that are not configured any more: %s",
+			canonjson.CutRunes(strings.Join(missing, ", "), 200))
+	}
+	ts, err := captureTools(defs)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.toolsets) >= cacheSize {
+		clear(a.toolsets)
+	}
+	a.toolsets[key] = ts
+	return ts, nil
+}
+
+func captureTools(defs []tool.Definition) (*toolset, error) {
+	ts := &toolset{}
+	var err error
+	if ts.encoded, err = json.Marshal(defs); err != nil {
+		return nil, err
+	}
+	ts.ref = event.RefOf(ts.encoded)
+	for _, d := range defs {
+		ts.captured = append(ts.captured, event.CapturedTool{
+			Confined: d.Confined, Digest: d.Digest(), Idempotent: d.Idempotent, Level: string(d.Level),
+			Name: d.Name, Policy: string(d.Policy), Source: string(d.Source),
+		})
+	}
+	return ts, nil
+}
+
+// keyHash checks an Idempotency-Key and gives its digest; only that is stored.
+func keyHash(key string) (string, error) {
+	if key == "" {
+		return "", nil
+	}
+	if len(key) > 255 || strings.IndexFunc(key, func(r rune) bool { return r < '!' || r > '~' }) >= 0 {
+		return "", problem.New(problem.Invalid, "invalid_idempotency_key", "Idempotency-Key must be 1 to 255 visible ASCII characters")
+	}
+	h := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(h[:]), nil
+}
+
+// known looks a key up. A key with the same request gives its run; with
+// another it is a conflict at once (I-07). The request is read under the
+// contract that was stored with the key, so that a retry keeps its run even if
+// the contract changed since.
+func (a *Admission) known(ctx context.Context, row eventlog.SessionRow, req *api.SubmitRun, items []api.InputItem, hash string) (event.RunID, error) {
+	ctx, cancel := context.WithTimeout(ctx, winnerWait)
+	defer cancel()
+	rec, err := a.cfg.Store.Idempotency(ctx, row.ID, opSubmit, hash)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	input := exactInput(items)
+	if rec.Contract != "" {
+		schema, _, err := a.cfg.Store.Blob(ctx, row.ID, rec.Contract)
+		if err != nil {
+			return "", err
+		}
+		compiled, err := a.input(schema)
+		if err != nil {
+			return "", err
+		}
+		value, err := compiled.Check(textOf(items))
+		if err != nil {
+			return "", errKeyReused
+		}
+		input = collapse(items, value)
+	}
+	print, err := a.fingerprint(req, input)
+	if err != nil {
+		return "", err
+	}
+	if print != rec.Fingerprint {
+		return "", errKeyReused
+	}
+	return rec.RunID, nil
+}
+
+var errKeyReused = problem.New(problem.Conflict, "idempotency_conflict", "the Idempotency-Key was used with another request")
+
+func exactInput(items []api.InputItem) []event.InputItem {
+	out := make([]event.InputItem, len(items))
+	for i, it := range items {
+		out[i] = event.InputItem{Type: it.Type, Content: event.Content{Text: it.Text}}
+	}
+	return out
+}
+
+// canonicalInput is the input as the fingerprint reads it.
+func canonicalInput(d *event.RunCreated, items []api.InputItem) []event.InputItem {
+	if d.InputContract == "" {
+		return exactInput(items)
+	}
+	return append([]event.InputItem(nil), d.Input...)
+}
+
+// fingerprint is a versioned SHA-256 over the canonical form of what shapes
+// the run's behaviour. Metadata does not: a retry may carry another trace id.
+func (a *Admission) fingerprint(req *api.SubmitRun, input []event.InputItem) (string, error) {
+	v := struct {
+		Input        []event.InputItem    `json:"input"`
+		MaxTurns     int                  `json:"max_turns,omitzero"`
+		Model        string               `json:"model,omitzero"`
+		ReplyTargets *[]event.ReplyTarget `json:"reply_targets,omitzero"`
+		Route        string               `json:"route,omitzero"`
+		Version      int                  `json:"version"`
+	}{Input: input, MaxTurns: req.MaxTurns, Model: req.Model, Route: req.Route, Version: 1}
+	if req.ReplyTargets != nil {
+		targets, err := a.replyTargets(*req.ReplyTargets)
+		if err != nil {
+			return "", err
+		}
+		v.ReplyTargets = &targets
+	}
+	h := sha256.New()
+	err := json.MarshalEncode(jsontext.NewEncoder(h), v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return "", err
+	}
+	return "v1:" + hex.EncodeToString(h.Sum(nil)), nil
+}
