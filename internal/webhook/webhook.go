@@ -1,0 +1,207 @@
+// Package webhook delivers one body to one receiver by HTTP, signed as
+// Standard Webhooks 1.0.0 says, and tells what became of it. It decides
+// nothing: when to try again, and when to give up, is the delivery room's.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/netguard"
+)
+
+const (
+	// DefaultTimeout bounds one attempt, the answer's body included.
+	DefaultTimeout = 15 * time.Second
+
+	maxDrain  = 64 << 10    // bytes of an answer that are read, to keep the connection
+	drainTime = time.Second // how long that may take
+)
+
+// Request is one attempt of a delivery. ID and Body are the same at every
+// attempt and replay (I-26); Timestamp is the attempt's own.
+type Request struct {
+	URL       string
+	Headers   map[string]string // the user's; see CheckHeaders
+	Body      []byte            // JSON; not changed
+	ID        string            // visible ASCII without a dot
+	Secret    []byte            // of ParseSecret
+	Timestamp time.Time
+}
+
+// Outcome is what became of an attempt: delivered (Failed is nil), or not.
+type Outcome struct {
+	Status int // HTTP status, 0 when none came
+	Failed *Failure
+}
+
+// Delivered says whether the receiver took the body.
+func (o Outcome) Delivered() bool { return o.Failed == nil }
+
+// Codes of failures. A status outside of 2xx and 3xx is "http_" and the status.
+const (
+	CodeInvalid     = "invalid"      // the request itself cannot be sent, now or later
+	CodeDialRefused = "dial_refused" // the guard does not allow the address; nothing was sent
+	CodeDNS         = "dns"          // the name has no address
+	CodeTLS         = "tls"          // no trusted connection
+	CodeConnection  = "connection"   // not made, or broken before an answer
+	CodeTimeout     = "timeout"      // no answer in time; the receiver may have the body
+	CodeRedirect    = "redirect"     // a 3xx, which is never followed
+	CodeInterrupted = "interrupted"  // the caller cancelled; the receiver may have the body
+)
+
+// Failure says why an attempt failed.
+type Failure struct {
+	Code string // stable, snake_case
+	// RetryAfter is how long the receiver asked to wait, at most
+	// MaxRetryAfter; 0 when it did not ask.
+	RetryAfter time.Duration
+	// Permanent says that no later attempt can succeed: the receiver is gone
+	// (410), or the request cannot be sent at all. Every other failure may heal:
+	// receivers answer 401, 404 or 422 while they are set up or repaired, a
+	// redirect is taken out, and the name of a refused address may come to
+	// point elsewhere. Bounds on attempts and age end what does not.
+	Permanent bool
+	// Detail is a short fixed text, safe to show. It holds nothing of the
+	// receiver's answer and neither address nor secret.
+	Detail string
+}
+
+// Config says how a Sender sends. The zero value is usable.
+type Config struct {
+	Timeout time.Duration // of one attempt; 0: DefaultTimeout
+	Version string        // of the daemon, for User-Agent; empty: dev
+}
+
+// Sender sends attempts. It is safe for concurrent use.
+type Sender struct {
+	client    *http.Client
+	userAgent string
+}
+
+// NewSender returns a Sender whose connections guard makes.
+func NewSender(config Config, guard *netguard.Guard) *Sender {
+	if config.Timeout <= 0 {
+		config.Timeout = DefaultTimeout
+	}
+	if config.Version == "" {
+		config.Version = "dev"
+	}
+	return &Sender{client: guard.Client(config.Timeout), userAgent: "holdfast/" + config.Version}
+}
+
+// Close ends idle connections. Call it after the last Send has returned.
+func (s *Sender) Close() { s.client.CloseIdleConnections() }
+
+// Send makes one attempt and returns promptly when ctx ends. 2xx is delivered,
+// whatever follows the header of the answer; a redirect is not followed.
+func (s *Sender) Send(ctx context.Context, r Request) Outcome {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, failure := s.prepare(ctx, r)
+	if failure != nil {
+		return Outcome{Failed: failure}
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return Outcome{Failed: failed(ctx, err)}
+	}
+	// The body is dropped; what is read of it only frees the connection for
+	// the next attempt, and a receiver that drips must not hold this one.
+	stop := time.AfterFunc(drainTime, cancel)
+	_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
+	stop.Stop()
+	_ = resp.Body.Close()
+	return Outcome{Status: resp.StatusCode, Failed: answered(resp)}
+}
+
+// prepare makes the HTTP request. net/http may send it a second time only when
+// nothing of it was written to a kept connection that had died: for more it
+// would want an idempotency header, which deliveries do not have.
+func (s *Sender) prepare(ctx context.Context, r Request) (*http.Request, *Failure) {
+	invalid := func(detail string) (*http.Request, *Failure) {
+		return nil, &Failure{Code: CodeInvalid, Permanent: true, Detail: detail}
+	}
+	u, err := netguard.CheckURL(r.URL)
+	if err != nil {
+		return invalid("the address of the target cannot be used")
+	}
+	if !validID(r.ID) {
+		return invalid("the delivery has no usable id")
+	}
+	if len(r.Secret) == 0 {
+		return invalid("the target has no signing secret")
+	}
+	if CheckHeaders(r.Headers) != nil {
+		return invalid("the headers of the target cannot be used")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(r.Body))
+	if err != nil {
+		return invalid("the address of the target cannot be used")
+	}
+	for name, value := range r.Headers {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", s.userAgent)
+	req.Header.Set(HeaderID, r.ID)
+	req.Header.Set(HeaderTimestamp, strconv.FormatInt(r.Timestamp.Unix(), 10))
+	req.Header.Set(HeaderSignature, Sign(r.ID, r.Timestamp, r.Body, r.Secret))
+	return req, nil
+}
+
+// answered judges an answer by its status.
+func answered(resp *http.Response) *Failure {
+	status := resp.StatusCode
+	if status >= 200 && status < 300 {
+		return nil
+	}
+	f := &Failure{
+		Code:       "http_" + strconv.Itoa(status),
+		RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now(), MaxRetryAfter),
+		Permanent:  status == http.StatusGone,
+		Detail:     fmt.Sprintf("the receiver answered with status %d", status),
+	}
+	if status >= 300 && status < 400 {
+		f.Code = CodeRedirect
+		f.Detail += "; redirects are not followed"
+	}
+	return f
+}
+
+// failed judges an attempt without an answer by the types of its error.
+func failed(ctx context.Context, err error) *Failure {
+	var (
+		dns     *net.DNSError
+		cert    *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		timeout net.Error
+	)
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return &Failure{Code: CodeInterrupted, Detail: "the attempt was interrupted"}
+	case errors.Is(err, netguard.ErrRefused):
+		return &Failure{Code: CodeDialRefused,
+			Detail: "the target's address is not public and not listed in targets.allow_private"}
+	case errors.As(err, &dns):
+		return &Failure{Code: CodeDNS, Detail: "the receiver's name could not be resolved"}
+	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &record), errors.As(err, &alert),
+		errors.Is(err, http.ErrSchemeMismatch):
+		return &Failure{Code: CodeTLS, Detail: "no trusted TLS connection to the receiver"}
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return &Failure{Code: CodeTimeout, Detail: "the receiver did not answer in time"}
+	}
+	return &Failure{Code: CodeConnection, Detail: "the connection to the receiver failed"}
+}

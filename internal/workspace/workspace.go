@@ -1,0 +1,108 @@
+// Package workspace holds the tools that list, read and write files of a
+// session's own folder. What they can reach ends at that folder: paths are
+// names below it, and the operating system refuses whatever a link would lead
+// out of it (os.Root).
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/tool"
+)
+
+// Names of the tools.
+const (
+	ListFiles = "list_files"
+	ReadFile  = "read_file"
+	WriteFile = "write_file"
+)
+
+// DefaultMaxRead bounds the text that one read_file gives, in bytes.
+const DefaultMaxRead = 256 << 10
+
+// Config says where the files lie and which tools there are.
+type Config struct {
+	// Root is the folder that holds all workspaces. It is made when missing. A
+	// session's own folder below it is {user}/{session}, each in the form of
+	// FolderName, and is made by the session's first write.
+	Root string
+	// Shared gives every session Root itself: for work on one set of files.
+	Shared bool
+	// Allow names the tools to offer; empty: all of them.
+	Allow []string
+	// MaxRead bounds the text of one read_file, in bytes; 0: DefaultMaxRead.
+	MaxRead int
+}
+
+// New makes the tools, in the order of their names. The error is a
+// *problem.Error of kind invalid, code invalid_tool, when the configuration is
+// wrong, and any other when the folder cannot be made.
+func New(config Config) ([]tool.Tool, error) {
+	if config.Root == "" {
+		return nil, problem.New(problem.Invalid, "invalid_tool", "the workspace has no root")
+	}
+	if config.MaxRead <= 0 {
+		config.MaxRead = DefaultMaxRead
+	}
+	all := []string{ListFiles, ReadFile, WriteFile}
+	for _, name := range config.Allow {
+		if !slices.Contains(all, name) {
+			return nil, problem.New(problem.Invalid, "invalid_tool", "the workspace has no tool %.80q; it has list_files, read_file and write_file", name)
+		}
+	}
+	root, err := filepath.Abs(config.Root) // the process may change its folder later
+	if err != nil {
+		return nil, fmt.Errorf("workspace root: %w", err)
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("workspace root: %w", err)
+	}
+	p := place{root: root, shared: config.Shared}
+	var tools []tool.Tool
+	for _, t := range []*fileTool{
+		{definition: listDefinition(), run: p.list},
+		{definition: readDefinition(), run: func(ctx context.Context, call tool.Call) (tool.Result, error) {
+			return p.read(ctx, call, config.MaxRead)
+		}},
+		{definition: writeDefinition(), run: p.write},
+	} {
+		if len(config.Allow) == 0 || slices.Contains(config.Allow, t.definition.Name) {
+			tools = append(tools, t)
+		}
+	}
+	return tools, nil
+}
+
+// fileTool is one of the tools.
+type fileTool struct {
+	definition tool.Definition
+	run        func(context.Context, tool.Call) (tool.Result, error)
+}
+
+var _ tool.Tool = (*fileTool)(nil)
+
+// Definition gives what the tool declares.
+func (t *fileTool) Definition() tool.Definition { return t.definition }
+
+// Run does one call. Only work on the local file system is done, which a
+// context cannot interrupt; it is looked at before and between.
+func (t *fileTool) Run(ctx context.Context, call tool.Call) (tool.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return tool.Result{}, err
+	}
+	return t.run(ctx, call)
+}
+
+// value is for the schemas of this package, which are canonical as written (a test checks it).
+func value(text string) canonjson.Value { return canonjson.Value(text) }
+
+// refusal is a failure with a text for the model.
+func refusal(cause error, format string, args ...any) error {
+	return tool.NewError(fmt.Sprintf(format, args...), cause)
+}
