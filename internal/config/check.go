@@ -1,0 +1,242 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/tool"
+)
+
+// Defaults that more than one place needs.
+const (
+	DefaultListen  = "127.0.0.1:7411"
+	DefaultDataDir = "./holdfast-data"
+)
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func mistake(path, format string, args ...any) *Error {
+	return &Error{Text: path + ": " + fmt.Sprintf(format, args...)}
+}
+
+// check holds the rules of the file and fills defaults that other members
+// follow from.
+func (c *Config) check() *Error {
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	if c.DataDir == "" {
+		c.DataDir = DefaultDataDir
+	}
+	if err := checkListen(c.Listen); err != nil {
+		return err
+	}
+	for _, name := range sorted(c.Secrets) {
+		if err := c.checkRef("secrets."+name, c.Secrets[name], false); err != nil {
+			return err
+		}
+	}
+	if err := c.checkRoutes(); err != nil {
+		return err
+	}
+	if s := c.Targets.SigningSecret; s != "" {
+		if _, ok := c.Secrets[s]; !ok {
+			return mistake("targets.signing_secret", "no secret is named %q", s)
+		}
+	}
+	if _, err := c.AllowPrivate(); err != nil {
+		return err
+	}
+	for _, name := range sorted(c.Tools) {
+		if err := c.checkTool("tools."+name, name, c.Tools[name]); err != nil {
+			return err
+		}
+	}
+	switch c.Store.Sync {
+	case "", "full", "normal":
+	default:
+		return mistake("store.sync", "must be full or normal")
+	}
+	if !slices.Contains([]string{"", "text", "json"}, c.Log.Format) {
+		return mistake("log.format", "must be text or json")
+	}
+	if !slices.Contains([]string{"", "debug", "info", "warn", "error"}, c.Log.Level) {
+		return mistake("log.level", "must be debug, info, warn or error")
+	}
+	return c.checkNumbers()
+}
+
+func (c *Config) checkNumbers() *Error {
+	for _, n := range []struct {
+		path string
+		v    int
+	}{
+		{"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
+		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions},
+		{"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},
+		{"limits.input_bytes", c.Limits.InputBytes}, {"limits.answer_bytes", c.Limits.AnswerBytes},
+		{"limits.tool_output_bytes", c.Limits.ToolOutputBytes}, {"limits.streams", c.Limits.Streams},
+	} {
+		if n.v < 0 {
+			return mistake(n.path, "must not be negative")
+		}
+	}
+	return nil
+}
+
+// checkListen: loopback TCP or a unix socket; anything else waits for TLS.
+func checkListen(listen string) *Error {
+	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
+		if path == "" {
+			return mistake("listen", "unix: wants a path")
+		}
+		return nil
+	}
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return mistake("listen", "%q is neither host:port nor unix:PATH", listen)
+	}
+	if host == "localhost" {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
+		return mistake("listen", "%s is not a loopback address; this version listens on loopback and unix sockets only", host)
+	}
+	return nil
+}
+
+func (c *Config) checkRoutes() *Error {
+	if len(c.Routes) == 0 {
+		return &Error{Text: "routes: at least one route to a model is needed"}
+	}
+	for _, name := range sorted(c.Routes) {
+		r, path := c.Routes[name], "routes."+name
+		if !nameForm.MatchString(name) {
+			return mistake(path, "a route's name is [A-Za-z0-9_-]{1,64}")
+		}
+		switch r.Provider {
+		case "openai_compatible":
+			if r.BaseURL == "" || r.Model == "" {
+				return mistake(path, "openai_compatible wants base_url and model")
+			}
+		case "scripted":
+			if r.Script == "" {
+				return mistake(path, "scripted wants script")
+			}
+		case "":
+			return mistake(path, "provider is missing: openai_compatible or scripted")
+		case "openai", "anthropic", "gemini":
+			return mistake(path+".provider", "%s is not available yet; many vendors also serve openai_compatible", r.Provider)
+		default:
+			return mistake(path+".provider", "%q is no provider; there are openai_compatible and scripted", r.Provider)
+		}
+		if r.APIKey != nil {
+			if err := c.checkRef(path+".api_key", *r.APIKey, true); err != nil {
+				return err
+			}
+		}
+	}
+	if c.DefaultRoute == "" {
+		if len(c.Routes) > 1 {
+			return mistake("default_route", "with more than one route the default must be named")
+		}
+		c.DefaultRoute = sorted(c.Routes)[0]
+	}
+	if _, ok := c.Routes[c.DefaultRoute]; !ok {
+		return mistake("default_route", "no route is named %q", c.DefaultRoute)
+	}
+	return nil
+}
+
+func (c *Config) checkRef(path string, r Ref, named bool) *Error {
+	set := 0
+	for _, v := range []string{r.Env, r.File, r.Secret} {
+		if v != "" {
+			set++
+		}
+	}
+	switch {
+	case set != 1:
+		return mistake(path, "a secret is a reference: exactly one of env, file or secret")
+	case r.Secret != "" && !named:
+		return mistake(path, "a named secret refers to env or file")
+	case r.Secret != "":
+		if _, ok := c.Secrets[r.Secret]; !ok {
+			return mistake(path, "no secret is named %q", r.Secret)
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkTool(path, name string, t Tool) *Error {
+	if !nameForm.MatchString(name) {
+		return mistake(path, "a tool's name is [A-Za-z0-9_-]{1,64}")
+	}
+	switch t.Policy {
+	case "", "allow", "deny":
+	case "review":
+		return mistake(path+".policy", "review is not available yet; use allow or deny")
+	default:
+		return mistake(path+".policy", "must be allow or deny")
+	}
+	switch t.Type {
+	case "workspace":
+		if t.Root == "" {
+			return mistake(path, "a workspace wants root")
+		}
+		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" {
+			return mistake(path, "a workspace takes type, root, shared and allow only")
+		}
+		for _, a := range t.Allow {
+			if !slices.Contains(workspaceTools, a) {
+				return mistake(path+".allow", "%q is not a workspace tool of this version; there are %s", a, strings.Join(workspaceTools, ", "))
+			}
+		}
+	case "http":
+		if t.Root != "" || t.Allow != nil || t.Shared {
+			return mistake(path, "root, shared and allow belong to workspaces")
+		}
+		if t.URL == "" || t.InputSchema == nil {
+			return mistake(path, "an http tool wants url and input_schema")
+		}
+		if !tool.Level(t.SideEffect).Valid() {
+			return mistake(path+".side_effect", "must be none, read, write, external_effect or irreversible")
+		}
+		for _, h := range sorted(t.Headers) {
+			if err := c.checkRef(path+".headers."+h, t.Headers[h], true); err != nil {
+				return err
+			}
+		}
+	default:
+		return mistake(path+".type", "must be workspace or http")
+	}
+	return nil
+}
+
+var workspaceTools = []string{"list_files", "read_file", "write_file"}
+
+// AllowPrivate reads the networks of targets.allow_private.
+func (c *Config) AllowPrivate() ([]netip.Prefix, *Error) {
+	var out []netip.Prefix
+	for i, s := range c.Targets.AllowPrivate {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, mistake(fmt.Sprintf("targets.allow_private[%d]", i), "%q is no network such as 127.0.0.0/8", s)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func sorted[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,199 @@
+// Package config reads holdfast.yaml: one struct, where zero means the
+// default, checked once. A mistake is an error with its line and column;
+// unknown keys are mistakes. Secrets are references, never values.
+package config
+
+import (
+	"time"
+)
+
+// Config is holdfast.yaml. JSON is YAML.
+type Config struct {
+	// Listen is where the daemon listens: host:port on loopback, or
+	// unix:PATH for a socket of mode 0600 that wants no token. Default
+	// 127.0.0.1:7411.
+	Listen string `yaml:"listen"`
+	// DataDir holds the database, the lock and made secrets. Default ./holdfast-data.
+	DataDir string `yaml:"data_dir"`
+	// DefaultRoute names the route of runs that name none. With one route it is that one.
+	DefaultRoute string `yaml:"default_route"`
+	// Routes are named ways to a model.
+	Routes map[string]Route `yaml:"routes"`
+	// Secrets are named references; everything else speaks of the names.
+	Secrets map[string]Ref `yaml:"secrets"`
+	// Targets is about where answers go.
+	Targets Targets `yaml:"targets"`
+	// Tools are the tools that sessions may use.
+	Tools map[string]Tool `yaml:"tools"`
+	// Delivery bounds the attempts of a delivery.
+	Delivery Delivery `yaml:"delivery"`
+	// Store is about the embedded database.
+	Store Store `yaml:"store"`
+	// Limits bound what is accepted, kept and done at once.
+	Limits Limits `yaml:"limits"`
+	// Shutdown is about a stop.
+	Shutdown Shutdown `yaml:"shutdown"`
+	// Log is about the daemon's own log lines.
+	Log Log `yaml:"log"`
+
+	dir string // of the file: relative paths begin there
+}
+
+// Route is a named way to a model: provider, model, settings, credential.
+type Route struct {
+	// Provider is openai_compatible or scripted.
+	Provider string `yaml:"provider"`
+	// Model is the vendor's name of the model. The scripted provider wants none.
+	Model string `yaml:"model"`
+	// BaseURL of an openai_compatible server, up to and without /chat/completions.
+	BaseURL string `yaml:"base_url"`
+	// APIKey is a reference to the credential.
+	APIKey *Ref `yaml:"api_key"`
+	// StructuredOutput hands a session's output schema to the vendor
+	// (response_format); many local servers refuse it, so the default is off.
+	StructuredOutput bool `yaml:"structured_output"`
+	// Script is the file of a scripted model.
+	Script string `yaml:"script"`
+	// FirstByte bounds the wait for the first byte of an answer. Default 2m.
+	FirstByte Duration `yaml:"first_byte"`
+	// Idle bounds the wait between two pieces of an answer. Default 1m.
+	Idle Duration `yaml:"idle"`
+}
+
+// Ref is a reference to a secret: exactly one member is set.
+type Ref struct {
+	// Env names an environment variable.
+	Env string `yaml:"env"`
+	// File is the path of a file that holds the secret; white space at its ends does not count.
+	File string `yaml:"file"`
+	// Secret names one of the configured secrets.
+	Secret string `yaml:"secret"`
+}
+
+// Targets is about where answers go.
+type Targets struct {
+	// SigningSecret names the secret that webhooks are signed with by default.
+	// When absent one is made at the first start, in the data directory.
+	SigningSecret string `yaml:"signing_secret"`
+	// AllowPrivate lists the networks (CIDR) that webhooks and HTTP tools may
+	// reach besides public addresses. Default: none.
+	AllowPrivate []string `yaml:"allow_private"`
+}
+
+// Tool declares a tool, or a set of tools.
+type Tool struct {
+	// Type is workspace or http.
+	Type string `yaml:"type"`
+
+	// Root is the folder of a workspace; each session works in its own folder
+	// below it.
+	Root string `yaml:"root"`
+	// Shared lets all sessions of a workspace work in root itself.
+	Shared bool `yaml:"shared"`
+	// Allow lists the workspace's tools: list_files, read_file, write_file.
+	// Default: list_files and read_file.
+	Allow []string `yaml:"allow"`
+
+	// Method of an HTTP tool. Default POST: the arguments are the JSON body.
+	Method string `yaml:"method"`
+	// URL of an HTTP tool.
+	URL string `yaml:"url"`
+	// SideEffect is the level of an HTTP tool: none, read, write,
+	// external_effect or irreversible. Required.
+	SideEffect string `yaml:"side_effect"`
+	// Policy is allow or deny. A tool with effects outside the workspace and
+	// without a policy is rejected at each call.
+	Policy string `yaml:"policy"`
+	// Description is what the model reads of the tool.
+	Description string `yaml:"description"`
+	// InputSchema is the JSON Schema of the arguments, an object. Required for HTTP tools.
+	InputSchema any `yaml:"input_schema"`
+	// OutputSchema is the JSON Schema of a JSON answer.
+	OutputSchema any `yaml:"output_schema"`
+	// IdempotencyHeader names the header in which the service takes an
+	// idempotency key; then a call whose outcome is not known is repeated under it.
+	IdempotencyHeader string `yaml:"idempotency_header"`
+	// Headers of an HTTP tool, as references.
+	Headers map[string]Ref `yaml:"headers"`
+	// Timeout of one call of an HTTP tool. Default 30s.
+	Timeout Duration `yaml:"timeout"`
+}
+
+// Delivery bounds the attempts of a delivery.
+type Delivery struct {
+	// MaxAttempts before the dead letter. Default 12.
+	MaxAttempts int `yaml:"max_attempts"`
+	// InitialBackoff is the wait after the first failure; it doubles. Default 5s.
+	InitialBackoff Duration `yaml:"initial_backoff"`
+	// MaxBackoff is the longest wait. Default 6h.
+	MaxBackoff Duration `yaml:"max_backoff"`
+	// MaxAge is how long a delivery is tried. Default 72h.
+	MaxAge Duration `yaml:"max_age"`
+	// Timeout of one attempt. Default 15s.
+	Timeout Duration `yaml:"timeout"`
+	// Slots is how many attempts run at once, over all targets. Default 256.
+	Slots int `yaml:"slots"`
+}
+
+// Store is about the embedded database.
+type Store struct {
+	// Sync is full (no acknowledged commit is lost at a power cut) or normal. Default full.
+	Sync string `yaml:"sync"`
+}
+
+// Limits bound what is accepted, kept and done at once.
+type Limits struct {
+	// ActiveSessions is how many sessions are worked on at once. Default 256.
+	ActiveSessions int `yaml:"active_sessions"`
+	// CachedSessions is how many idle sessions are kept in memory. Default 1000.
+	CachedSessions int `yaml:"cached_sessions"`
+	// ParallelTools is how many calls of one turn run at once. Default 8.
+	ParallelTools int `yaml:"parallel_tools"`
+	// RequestBytes of one HTTP request body. Default 2 MiB.
+	RequestBytes int `yaml:"request_bytes"`
+	// InputBytes of a run's input. Default 1 MiB.
+	InputBytes int `yaml:"input_bytes"`
+	// AnswerBytes of one model answer. Default 16 MiB.
+	AnswerBytes int `yaml:"answer_bytes"`
+	// ToolOutputBytes of a tool result that the model is shown; the rest is
+	// kept aside. Default 32 KiB.
+	ToolOutputBytes int `yaml:"tool_output_bytes"`
+	// ModelTimeout of one whole attempt. Default 10m.
+	ModelTimeout Duration `yaml:"model_timeout"`
+	// ToolTimeout of a call whose tool names none. Default 1m.
+	ToolTimeout Duration `yaml:"tool_timeout"`
+	// Streams is how many event streams are open at once. Default 10000.
+	Streams int `yaml:"streams"`
+}
+
+// Shutdown is about a stop.
+type Shutdown struct {
+	// Drain is how long work in flight may go on after a stop was asked for. Default 20s.
+	Drain Duration `yaml:"drain"`
+}
+
+// Log is about the daemon's own log lines. They hold ids and codes, never content.
+type Log struct {
+	// Format is text or json. Default: text on a terminal, else json.
+	Format string `yaml:"format"`
+	// Level is debug, info, warn or error. Default info.
+	Level string `yaml:"level"`
+}
+
+// Duration is a Go duration, as in 1m30s.
+type Duration time.Duration
+
+// UnmarshalYAML reads "1m30s".
+func (d *Duration) UnmarshalYAML(b []byte) error {
+	v, err := parseDuration(b)
+	*d = Duration(v)
+	return err
+}
+
+// Or gives the duration, or def when it is not set.
+func (d Duration) Or(def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return time.Duration(d)
+}

@@ -1,0 +1,346 @@
+// Package delivery sends what stands in the outbox: one lane for each target,
+// in order, every delivery until it is delivered or dead-lettered (I-24, I-25).
+package delivery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
+)
+
+// Store is what deliveries need of the log and its views.
+type Store interface {
+	Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error)
+	Head(ctx context.Context, s event.Stream) (eventlog.Head, error)
+	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
+	NextDelivery(ctx context.Context, t event.TargetID) (eventlog.DeliveryRow, error)
+	PendingTargets(ctx context.Context) ([]event.TargetID, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Message is one attempt: the same id and bytes each time (I-26).
+type Message struct {
+	ID     event.DeliveryID
+	Target event.ReplyTarget
+	Body   []byte
+	At     time.Time
+}
+
+// Result is what came of an attempt.
+type Result struct {
+	Delivered  bool
+	Code       string // stable word for a failure
+	Status     int
+	RetryAfter time.Duration
+	Permanent  bool   // no further attempt can help
+	Detail     string // for the daemon's log, safe
+}
+
+// Sender makes one attempt. It never retries, and returns promptly when ctx ends.
+type Sender func(ctx context.Context, m Message) Result
+
+// Config is what the room works with. Zero fields take the defaults.
+type Config struct {
+	Store    Store
+	Send     Sender
+	Schedule outbox.Schedule
+	Timeout  time.Duration // of one attempt; default 15 s
+	Slots    int           // attempts at once over all targets; default 256
+	Rand     *rand.Rand
+	Logger   *slog.Logger
+}
+
+// Room runs one lane for each target that has something to send.
+type Room struct {
+	cfg      Config
+	ctx      context.Context
+	cancel   context.CancelFunc
+	slots    chan struct{}
+	draining chan struct{}
+	lanes    sync.WaitGroup
+
+	mu      sync.Mutex
+	active  map[event.TargetID]*lane
+	epochs  map[event.TargetID]int64 // of the targets that this process has claimed
+	timers  map[event.TargetID]*time.Timer
+	stopped bool
+}
+
+type lane struct{ again bool }
+
+// New makes the room.
+func New(cfg Config) *Room {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 15 * time.Second
+	}
+	if cfg.Slots == 0 {
+		cfg.Slots = 256
+	}
+	cfg.Schedule = cfg.Schedule.WithDefaults()
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Room{
+		cfg: cfg, ctx: ctx, cancel: cancel, slots: make(chan struct{}, cfg.Slots), draining: make(chan struct{}),
+		active: map[event.TargetID]*lane{}, epochs: map[event.TargetID]int64{}, timers: map[event.TargetID]*time.Timer{},
+	}
+}
+
+// Start looks at every target that has something pending.
+func (r *Room) Start(ctx context.Context) error {
+	ids, err := r.cfg.Store.PendingTargets(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		r.Wake(id)
+	}
+	return nil
+}
+
+// Stop begins no further attempt and waits for those in flight until ctx ends;
+// what is cut then is in doubt, and is sent again under the same id.
+func (r *Room) Stop(ctx context.Context) {
+	r.mu.Lock()
+	if !r.stopped {
+		r.stopped = true
+		close(r.draining)
+		for _, t := range r.timers {
+			t.Stop()
+		}
+	}
+	r.mu.Unlock()
+	done := make(chan struct{})
+	go func() { r.lanes.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		r.cancel()
+		<-done
+	}
+	r.cancel()
+}
+
+// Wake says that a target may have something to send. It never blocks.
+func (r *Room) Wake(id event.TargetID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return
+	}
+	if l := r.active[id]; l != nil {
+		l.again = true
+		return
+	}
+	if t := r.timers[id]; t != nil {
+		t.Stop()
+		delete(r.timers, id)
+	}
+	l := &lane{}
+	r.active[id] = l
+	r.lanes.Go(func() { r.work(id, l) })
+}
+
+// restAfter is how long a lane rests that could not read or write the log.
+const restAfter = 2 * time.Second
+
+// work sends what is due in a target's lane, one after the other.
+func (r *Room) work(id event.TargetID, l *lane) {
+	for {
+		due, more, err := r.step(id)
+		if err != nil && r.ctx.Err() == nil {
+			r.cfg.Logger.Error("delivery", "target_id", id, "err", err, "retry_in", restAfter)
+			due, more = time.Now().Add(restAfter), false
+		}
+		if more && !r.isDraining() {
+			continue
+		}
+		if r.end(id, l, due) {
+			return
+		}
+	}
+}
+
+func (r *Room) isDraining() bool {
+	select {
+	case <-r.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *Room) end(id event.TargetID, l *lane, due time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.again && !r.stopped && due.IsZero() {
+		l.again = false
+		return false
+	}
+	delete(r.active, id)
+	if !r.stopped && !due.IsZero() {
+		r.timers[id] = time.AfterFunc(time.Until(due), func() { r.Wake(id) })
+	}
+	return true
+}
+
+// step looks at the head of the lane. It gives when to come back if that is
+// not due yet, and whether there may be more to do now.
+func (r *Room) step(id event.TargetID) (due time.Time, more bool, err error) {
+	row, err := r.cfg.Store.NextDelivery(r.ctx, id)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return due, false, nil
+	}
+	if err != nil {
+		return due, false, err
+	}
+	now, err := r.cfg.Store.Now(r.ctx)
+	if err != nil {
+		return due, false, err
+	}
+	if row.Open == 0 && row.NextAt != "" {
+		at, err := event.ParseTime(row.NextAt)
+		if err != nil {
+			return due, false, err
+		}
+		if at.After(now) {
+			return at, false, nil
+		}
+	}
+	select {
+	case r.slots <- struct{}{}:
+	case <-r.draining:
+		return due, false, nil
+	}
+	defer func() { <-r.slots }()
+	return due, true, r.attempt(&row, now)
+}
+
+// attempt makes one attempt: intent, act, outcome. An attempt that a former
+// owner left open is closed first; its message may have arrived, and the
+// receiver knows the id.
+func (r *Room) attempt(row *eventlog.DeliveryRow, now time.Time) error {
+	var events []event.Data
+	if row.Open != 0 {
+		events = append(events, &event.DeliveryAttemptFailed{
+			Attempt: int(row.Open), Code: "abandoned", DeliveryID: row.ID, RetryAt: event.FormatTime(now),
+		})
+		if row.Cycle >= int64(r.cfg.Schedule.MaxAttempts) {
+			return r.append(row, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: "abandoned", DeliveryID: row.ID}))
+		}
+	}
+	msg, problem, err := r.message(row)
+	if err != nil {
+		return err
+	}
+	number := int(row.Attempts) + 1
+	if problem != "" {
+		return r.append(row, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: problem, DeliveryID: row.ID}))
+	}
+	started := &event.DeliveryAttemptStarted{Attempt: number, Cycle: int(row.Cycle) + 1, DeliveryID: row.ID}
+	if err := r.append(row, append(events, started)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Timeout)
+	defer cancel()
+	began := time.Now()
+	msg.At = now
+	res := r.cfg.Send(ctx, msg)
+	took := time.Since(began).Milliseconds()
+	if r.ctx.Err() != nil {
+		return r.ctx.Err() // in doubt: the next start closes it
+	}
+	log := r.cfg.Logger.With("target_id", row.TargetID, "delivery_id", row.ID, "run_id", row.RunID, "attempt", number)
+	if res.Delivered {
+		log.Info("delivered", "status", res.Status)
+		return r.append(row, []event.Data{&event.DeliveryDelivered{Attempt: number, DeliveryID: row.ID, DurationMS: took, Status: res.Status}})
+	}
+	log.Warn("delivery attempt failed", "code", res.Code, "status", res.Status, "detail", res.Detail)
+	return r.append(row, r.failed(row, started, res, took))
+}
+
+// failed tells a failed attempt, and what follows from it.
+func (r *Room) failed(row *eventlog.DeliveryRow, s *event.DeliveryAttemptStarted, res Result, took int64) []event.Data {
+	now, err := r.cfg.Store.Now(r.ctx)
+	if err != nil {
+		now = time.Now()
+	}
+	began := now // age counts from the first enqueueing; a replay has no age limit but its attempts
+	if row.Cycle == row.Attempts {
+		if t, err := event.ParseTime(row.CreatedAt); err == nil {
+			began = t
+		}
+	}
+	r.mu.Lock()
+	jitter := r.cfg.Rand.Float64()
+	r.mu.Unlock()
+	d := &event.DeliveryAttemptFailed{Attempt: s.Attempt, Code: res.Code, DeliveryID: row.ID, DurationMS: took, Status: res.Status}
+	next := r.cfg.Schedule.Next(s.Cycle, began, now, res.RetryAfter, res.Permanent, jitter)
+	if next.IsZero() {
+		return []event.Data{d, &event.DeliveryDeadLettered{Attempts: s.Attempt, Code: res.Code, DeliveryID: row.ID}}
+	}
+	d.RetryAt = event.FormatTime(next)
+	return []event.Data{d}
+}
+
+// message loads what is sent. problem is a code when it never can be.
+func (r *Room) message(row *eventlog.DeliveryRow) (m Message, problem string, err error) {
+	m.ID = row.ID
+	m.Body, _, err = r.cfg.Store.Blob(r.ctx, row.SessionID, row.Body)
+	if err == nil {
+		var address []byte
+		if address, _, err = r.cfg.Store.Blob(r.ctx, row.SessionID, row.Address); err == nil {
+			err = json.Unmarshal(address, &m.Target)
+		}
+	}
+	if errors.Is(err, eventlog.ErrErased) || errors.Is(err, eventlog.ErrNotFound) {
+		return m, "erased", nil
+	}
+	return m, "", err
+}
+
+// append writes to the target's stream as its owner; the first append of this
+// process claims it.
+func (r *Room) append(row *eventlog.DeliveryRow, datas []event.Data) error {
+	r.mu.Lock()
+	epoch, owned := r.epochs[row.TargetID]
+	r.mu.Unlock()
+	events := make([]event.Event, len(datas))
+	for i, d := range datas {
+		events[i] = event.Event{SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID, Data: d}
+	}
+	stamps, err := r.cfg.Store.Append(r.ctx, eventlog.Append{
+		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Epoch: epoch, Claim: !owned, Events: events}},
+		Require: []eventlog.Condition{{
+			Table:  derived.Outbox,
+			Where:  []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}},
+			Column: "status", In: []any{outbox.Pending},
+		}},
+	})
+	if errors.Is(err, eventlog.ErrFenced) {
+		r.mu.Lock()
+		delete(r.epochs, row.TargetID)
+		r.mu.Unlock()
+	}
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if len(r.epochs) >= maxEpochs {
+		clear(r.epochs) // who is forgotten is claimed again
+	}
+	r.epochs[row.TargetID] = stamps[0].Epoch
+	r.mu.Unlock()
+	return nil
+}
+
+// maxEpochs bounds what is remembered of claimed targets.
+const maxEpochs = 100_000

@@ -1,0 +1,299 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/session"
+)
+
+// batch is one append in the making: outcomes, and the decisions that follow
+// from them, on a state that runs ahead of the log.
+type batch struct {
+	st      *session.State
+	events  []event.Event
+	blobs   []event.Blob
+	claimed bool
+	epoch   int64 // that the append is fenced by: the one before a claim
+	from    int64 // head before the batch
+}
+
+// settle commits what has come and what follows from it, until the state asks
+// only for acts. It gives those, and the time of what waits for its time.
+func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error) {
+	for {
+		b, actions, due, err := d.decide(ctx)
+		if err != nil {
+			return nil, due, err
+		}
+		if len(b.events) == 0 {
+			d.st = b.st
+			d.pending = nil
+			return actions, due, nil
+		}
+		committed, err := d.commit(ctx, b)
+		if err != nil {
+			return nil, due, err
+		}
+		if committed {
+			d.st, d.pending, d.owned = b.st, nil, true
+			d.logProgress(b.events)
+		}
+	}
+}
+
+// decide folds the pending outcomes into a copy of the state and asks it what
+// is next, over and over, until it asks for acts or nothing.
+func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time, error) {
+	b := &batch{st: d.st.Clone(), epoch: d.st.Epoch, from: d.st.Head}
+	if !d.owned {
+		if d.draining || session.Next(b.st) == nil {
+			return b, nil, time.Time{}, nil // nothing to own it for
+		}
+		b.claimed = d.st.Owner != d.e.cfg.Owner || d.st.HasOpenActs()
+	}
+	if b.claimed {
+		if err := d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: d.e.cfg.Owner}}}); err != nil {
+			return nil, nil, time.Time{}, err
+		}
+	}
+	for _, o := range d.pending {
+		events, blobs := o.events(b.st)
+		b.blobs = append(b.blobs, blobs...)
+		if err := d.fold(b, events); err != nil {
+			return nil, nil, time.Time{}, err
+		}
+	}
+	for {
+		if d.draining {
+			return b, nil, time.Time{}, nil // outcomes are recorded; intents are for the next start
+		}
+		actions := session.Next(b.st)
+		if len(actions) == 0 {
+			return b, nil, time.Time{}, nil
+		}
+		switch a := actions[0].(type) {
+		case session.Append:
+			due, wait, err := d.due(ctx, a.NotBefore)
+			if err != nil || wait {
+				return b, nil, due, err
+			}
+			if err := d.fold(b, a.Events); err != nil {
+				return nil, nil, time.Time{}, err
+			}
+		case session.Resolve:
+			text, err := d.text(ctx, b, a.Ref)
+			if err != nil {
+				return nil, nil, time.Time{}, err
+			}
+			b.st.Resolve(a.Ref, string(text))
+		default:
+			return b, actions, time.Time{}, nil
+		}
+	}
+}
+
+// due says whether an append has to wait, and until when.
+func (d *drive) due(ctx context.Context, notBefore string) (time.Time, bool, error) {
+	if notBefore == "" {
+		return time.Time{}, false, nil
+	}
+	at, err := event.ParseTime(notBefore)
+	if err != nil {
+		return at, false, err
+	}
+	now, err := d.e.cfg.Log.Now(ctx)
+	return at, now.Before(at), err
+}
+
+// fold applies drafts to the batch's state as the store will stamp them.
+func (d *drive) fold(b *batch, drafts []event.Event) error {
+	epoch := b.epoch
+	if b.claimed {
+		epoch++
+	}
+	for i := range drafts {
+		e := &drafts[i]
+		e.Stream, e.Seq, e.Epoch = b.st.ID.Stream(), b.st.Head+1, epoch
+		if err := b.st.Apply(e); err != nil {
+			return err
+		}
+	}
+	b.events = append(b.events, drafts...)
+	return nil
+}
+
+// commit appends the batch. false means that the state was behind: what came
+// was folded, and the batch must be made anew (outcomes stay as they are).
+func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
+	extra, blobs, err := d.deliveries(ctx, b)
+	if err != nil {
+		return false, err
+	}
+	b.blobs = append(b.blobs, blobs...)
+	b.blobs = append(b.blobs, event.Externalize(b.st.ID, b.events)...)
+	a := eventlog.Append{
+		Entries: append([]eventlog.Entry{{
+			Stream: b.st.ID.Stream(), Expect: b.from, Epoch: b.epoch, Claim: b.claimed, Events: b.events,
+		}}, extra...),
+		Blobs: b.blobs,
+	}
+	var dup *eventlog.DuplicateError
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		_, err := d.e.cfg.Log.Append(ctx, a)
+		switch {
+		case err == nil:
+			for _, bl := range b.blobs {
+				d.e.blobs.put(d.id, bl.Ref, bl.Bytes)
+			}
+			return true, nil
+		case errors.Is(err, eventlog.ErrHeadMoved):
+			return false, d.behind(ctx)
+		case errors.Is(err, eventlog.ErrFenced):
+			return false, ErrLost
+		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil, errors.As(err, &dup):
+			return false, err // a call that would start twice is a mistake of ours: nothing more happens here (I-13)
+		}
+		// A store in trouble: an outcome is a fact and is not given up.
+		d.log.Error("append", "err", err, "retry_in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+		before := d.st.Head
+		if err := d.e.CatchUp(ctx, d.st); err == nil && d.st.Head != before {
+			return false, nil
+		}
+	}
+}
+
+// behind folds what others appended. An epoch that has grown means that the
+// session was taken.
+func (d *drive) behind(ctx context.Context) error {
+	epoch := d.st.Epoch
+	if err := d.e.CatchUp(ctx, d.st); err != nil {
+		return err
+	}
+	if d.st.Epoch != epoch && d.st.Owner != d.e.cfg.Owner {
+		return ErrLost
+	}
+	return nil
+}
+
+// deliveries makes the entries in the streams of targets that commit together
+// with an output (I-24), and the blobs that they refer to.
+func (d *drive) deliveries(ctx context.Context, b *batch) ([]eventlog.Entry, []event.Blob, error) {
+	var entries []eventlog.Entry
+	var blobs []event.Blob
+	for i := range b.events {
+		out, ok := b.events[i].Data.(*event.OutputEmitted)
+		if !ok || len(out.Targets) == 0 {
+			continue
+		}
+		run := b.events[i].RunID
+		text, err := d.outputText(ctx, b, out)
+		if err != nil {
+			return nil, nil, err
+		}
+		targets, err := d.targetsOf(run)
+		if err != nil {
+			return nil, nil, err
+		}
+		for n, t := range out.Targets {
+			msg := outbox.Message{
+				DeliveryID: t.DeliveryID, SessionID: b.st.ID, ThreadID: b.st.ThreadID, RunID: run,
+				OutputKind: out.OutputKind, Text: text,
+			}
+			if out.OutputKind == event.OutputStructured {
+				msg.Structured = canonjson.Value(text)
+			}
+			body := event.NewBlob(b.st.ID, event.BlobDelivery, msg.Body())
+			addr, err := json.Marshal(targets[n], json.Deterministic(true))
+			if err != nil {
+				return nil, nil, err
+			}
+			address := event.NewBlob(b.st.ID, event.BlobDelivery, addr)
+			blobs = append(blobs, body, address)
+			entries = append(entries, eventlog.Entry{
+				Stream: t.TargetID.Stream(), Expect: eventlog.AnyHead,
+				Events: []event.Event{{
+					SessionID: b.st.ID, UserID: b.st.UserID, RunID: run,
+					Data: &event.DeliveryEnqueued{Address: address.Ref, Body: body.Ref, DeliveryID: t.DeliveryID, Type: targets[n].Type},
+				}},
+			})
+		}
+	}
+	return entries, blobs, nil
+}
+
+// targetsOf gives the reply targets that the run captured. The run is the
+// active one of the committed state, or, when it began in this very batch,
+// still the head of its queue.
+func (d *drive) targetsOf(run event.RunID) ([]event.ReplyTarget, error) {
+	if r := d.st.Active; r != nil && r.ID == run {
+		return r.Created.ReplyTargets, nil
+	}
+	for _, q := range d.st.Queue {
+		if q.ID == run {
+			return q.Created.ReplyTargets, nil
+		}
+	}
+	return nil, errors.New("engine: output of a run that the state does not know")
+}
+
+func (d *drive) outputText(ctx context.Context, b *batch, out *event.OutputEmitted) (string, error) {
+	switch {
+	case out.StructuredOutput != nil:
+		return string(out.StructuredOutput), nil
+	case out.Content.Ref != "":
+		text, err := d.text(ctx, b, out.Content.Ref)
+		return string(text), err
+	}
+	return out.Content.Text, nil
+}
+
+// text gives the bytes behind a reference: of this batch, or stored.
+func (d *drive) text(ctx context.Context, b *batch, ref string) ([]byte, error) {
+	if b != nil {
+		for i := range b.blobs {
+			if b.blobs[i].Ref == ref {
+				return b.blobs[i].Bytes, nil
+			}
+		}
+	}
+	return d.e.blob(ctx, d.id, ref)
+}
+
+// logProgress tells the log of the daemon what a run came to; never content.
+func (d *drive) logProgress(events []event.Event) {
+	for i := range events {
+		ev := &events[i]
+		log := d.log.With("run_id", ev.RunID)
+		switch x := ev.Data.(type) {
+		case *event.RunStarted:
+			log.Info("run started")
+		case *event.RunCompleted:
+			log.Info("run completed", "turns", x.Totals.Turns, "repairs", x.Totals.Repairs, "tools", x.Totals.Tools)
+		case *event.RunFailed:
+			log.Warn("run failed", "code", x.Code)
+		case *event.RunCancelled, *event.RunInterrupted:
+			log.Info("run stopped", "type", ev.Type)
+		case *event.NeedsAttention:
+			log.Warn("run needs attention", "calls", len(x.Calls))
+		case *event.ModelCallFailed:
+			log.Warn("model attempt failed", "step_id", ev.StepID, "attempt", x.Attempt, "class", x.Class, "status", x.Status)
+		case *event.ToolInterrupted:
+			log.Warn("tool call interrupted", "call_id", ev.CallID, "outcome", x.Outcome)
+		case *event.OwnerClaimed:
+			d.log.Debug("session claimed", "epoch", ev.Epoch)
+		}
+	}
+}

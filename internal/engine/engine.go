@@ -1,0 +1,266 @@
+// Package engine is the thin machine around the rules: read the state, ask
+// what is next, append the intent, do it, append the outcome. A restart is the
+// same loop on a longer log; there is no second path for recovery.
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/tool"
+)
+
+// Log is what the engine needs of the log.
+type Log interface {
+	Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error)
+	Read(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Config is what the engine works with.
+type Config struct {
+	Log   Log
+	Hub   *live.Hub
+	Tools *tool.Set
+	// Model gives the adapter of a captured route; its error is an *llm.Error.
+	Model  func(event.Route) (llm.Model, error)
+	Owner  string // this process life
+	Rand   *rand.Rand
+	Logger *slog.Logger
+
+	ModelTimeout  time.Duration // of a whole attempt; default 10 min
+	ToolTimeout   time.Duration // of a call whose tool names none; default 60 s
+	MaxAnswer     int           // bytes of one answer, all parts; default 16 MiB
+	MaxToolOutput int           // bytes of a tool result that the model sees; default 32 KiB
+	MaxParallel   int           // calls of one turn that run at once; default 8
+	BlobCache     int           // bytes of texts kept in memory; default 32 MiB
+}
+
+// Engine drives sessions. It is safe for concurrent use; one session is driven
+// by one caller at a time.
+type Engine struct {
+	cfg   Config
+	blobs *blobCache
+	tools toolCache
+
+	randMu sync.Mutex
+}
+
+// New makes an engine.
+func New(cfg Config) *Engine {
+	def(&cfg.ModelTimeout, 10*time.Minute)
+	def(&cfg.ToolTimeout, time.Minute)
+	def(&cfg.MaxAnswer, 16<<20)
+	def(&cfg.MaxToolOutput, 32<<10)
+	def(&cfg.MaxParallel, 8)
+	def(&cfg.BlobCache, 32<<20)
+	return &Engine{cfg: cfg, blobs: newBlobCache(cfg.BlobCache)}
+}
+
+func def[T int | time.Duration](p *T, v T) {
+	if *p == 0 {
+		*p = v
+	}
+}
+
+// jitter draws from [0,1).
+func (e *Engine) jitter() float64 {
+	e.randMu.Lock()
+	defer e.randMu.Unlock()
+	return e.cfg.Rand.Float64()
+}
+
+// page is how many events are read at once.
+const page = 512
+
+// Load folds a session from the log.
+func (e *Engine) Load(ctx context.Context, id event.SessionID) (*session.State, error) {
+	st := &session.State{ID: id}
+	return st, e.CatchUp(ctx, st)
+}
+
+// CatchUp folds what the log holds behind the state.
+func (e *Engine) CatchUp(ctx context.Context, st *session.State) error {
+	for {
+		events, err := e.cfg.Log.Read(ctx, st.ID.Stream(), st.Head, page)
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			if err := events[i].Decode(); err != nil {
+				return err
+			}
+			if err := st.Apply(&events[i]); err != nil {
+				return err
+			}
+		}
+		if len(events) < page {
+			return nil
+		}
+	}
+}
+
+// ErrLost means that another owner has the session: whoever had it before
+// does nothing more for it, and says nothing in the log (I-11).
+var ErrLost = errors.New("the session has another owner")
+
+// Stop tells a drive how to end early. Draining closes when no new act may
+// begin; acts in flight are awaited until the drive's context ends.
+type Stop struct{ Draining <-chan struct{} }
+
+// Drive works on a session until it asks for nothing more. It takes over the
+// state and gives back the state to go on from, and when something is due that
+// only waits for its time (zero: nothing). bell wakes it to read commands from
+// the log. When ctx ends, what is in flight is left in doubt, as after a crash.
+func (e *Engine) Drive(ctx context.Context, st *session.State, bell <-chan struct{}, stop Stop) (*session.State, time.Time, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &drive{
+		e: e, id: st.ID, st: st, log: e.cfg.Logger.With("session_id", st.ID),
+		acts: map[actKey]context.CancelFunc{}, outcomes: make(chan outcome),
+		cancel: cancel, stop: stop,
+	}
+	due, err := d.run(ctx, bell)
+	cancel()
+	d.wait.Wait()
+	return d.st, due, err
+}
+
+// drive is one activation of a session.
+type drive struct {
+	e   *Engine
+	id  event.SessionID
+	st  *session.State // as committed; only the loop touches it
+	log *slog.Logger
+
+	acts     map[actKey]context.CancelFunc // in flight
+	outcomes chan outcome
+	pending  []outcome // done, not committed yet
+	cancel   context.CancelFunc
+	wait     sync.WaitGroup
+	stop     Stop
+	draining bool
+	// owned: acts that are open in the state are ours. Before that, and once
+	// only, an owner raises the epoch when another was there or left acts open.
+	owned bool
+}
+
+// actKey names an act: an attempt of a step or of a call.
+type actKey struct {
+	step    event.StepID
+	call    event.CallID
+	attempt int
+}
+
+// outcome is what came of an act.
+type outcome struct {
+	key actKey
+	// events tells it, for the state at the time of the append. It gives nil
+	// when the state does not wait for it any more (I-14).
+	events func(*session.State) ([]event.Event, []event.Blob)
+}
+
+// run is the loop.
+func (d *drive) run(ctx context.Context, bell <-chan struct{}) (time.Time, error) {
+	if err := d.e.CatchUp(ctx, d.st); err != nil {
+		return time.Time{}, err
+	}
+	draining := d.stop.Draining
+	for {
+		actions, due, err := d.settle(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		d.begin(ctx, actions)
+		if len(d.acts) == 0 {
+			return due, nil
+		}
+		var timer <-chan time.Time
+		if !due.IsZero() {
+			now, err := d.e.cfg.Log.Now(ctx)
+			if err != nil {
+				return time.Time{}, err
+			}
+			timer = time.After(due.Sub(now))
+		}
+		select {
+		case o := <-d.outcomes:
+			d.took(o)
+			d.drainOutcomes()
+		case <-bell:
+			if err := d.e.CatchUp(ctx, d.st); err != nil {
+				return time.Time{}, err
+			}
+		case <-timer:
+		case <-draining:
+			d.draining, draining = true, nil
+		case <-ctx.Done():
+			return time.Time{}, ctx.Err()
+		}
+	}
+}
+
+func (d *drive) took(o outcome) {
+	d.acts[o.key]()
+	delete(d.acts, o.key)
+	d.pending = append(d.pending, o)
+}
+
+// drainOutcomes takes what is ready, so that it commits together.
+func (d *drive) drainOutcomes() {
+	for {
+		select {
+		case o := <-d.outcomes:
+			d.took(o)
+		default:
+			return
+		}
+	}
+}
+
+// begin starts the acts that are asked for and not in flight. While draining
+// nothing new begins: the next start finds it in doubt or asks for it again.
+func (d *drive) begin(ctx context.Context, actions []session.Action) {
+	for _, a := range actions {
+		switch a := a.(type) {
+		case session.Abort:
+			for _, cancel := range d.acts {
+				cancel()
+			}
+		case session.CallModel:
+			key := actKey{step: a.Step, attempt: a.Attempt}
+			if d.acts[key] == nil && !d.draining {
+				d.start(ctx, key, d.callModel)
+			}
+		case session.RunTool:
+			key := actKey{call: a.Call, attempt: a.Attempt}
+			if d.acts[key] == nil && !d.draining && len(d.acts) < d.e.cfg.MaxParallel {
+				d.start(ctx, key, d.runTool)
+			}
+		}
+	}
+}
+
+// start runs an act in a goroutine that the drive waits for. What the act
+// needs of the state it gets as a copy.
+func (d *drive) start(ctx context.Context, key actKey, act func(context.Context, actKey, *session.State) outcome) {
+	actx, cancel := context.WithCancel(ctx)
+	d.acts[key] = cancel
+	st := d.st.Clone()
+	d.wait.Go(func() {
+		o := act(actx, key, st)
+		select {
+		case d.outcomes <- o:
+		case <-ctx.Done(): // ended or lost: the outcome is nobody's to record
+		}
+	})
+}

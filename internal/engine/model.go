@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/session"
+)
+
+// callModel runs one attempt of the open step.
+func (d *drive) callModel(ctx context.Context, key actKey, st *session.State) outcome {
+	began := time.Now()
+	c := &collector{d: d, key: key, run: st.Active.ID, began: began}
+	err := d.attempt(ctx, st, c)
+	c.answer.Duration = time.Since(began)
+	c.close()
+	if err == nil && c.answer.Finish == llm.FinishFilter {
+		err = llm.Errorf(llm.ContentFilter, "the provider's content filter stopped the answer")
+	}
+	if err == nil {
+		for i := range c.answer.Parts {
+			if p := &c.answer.Parts[i]; p.Kind == llm.ToolCallWhole {
+				p.Invalid = d.e.checkInput(ctx, st, p.Name, p.Text)
+			}
+		}
+		return outcome{key: key, events: func(s *session.State) ([]event.Event, []event.Blob) {
+			if !waitsFor(s, key) {
+				return nil, nil
+			}
+			return session.Answered(s, &c.answer), c.blobs
+		}}
+	}
+	failure := llm.AsError(err)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		failure = llm.Errorf(llm.Aborted, session.TextTurnInterrupted)
+	}
+	now, nerr := d.e.cfg.Log.Now(context.WithoutCancel(ctx))
+	if nerr != nil {
+		now = time.Now()
+	}
+	jitter := d.e.jitter()
+	return outcome{key: key, events: func(s *session.State) ([]event.Event, []event.Blob) {
+		if !waitsFor(s, key) {
+			return nil, nil
+		}
+		return session.Failed(s, &c.answer, failure, now, jitter), nil
+	}}
+}
+
+// waitsFor says whether the state still waits for the outcome of this attempt.
+func waitsFor(s *session.State, key actKey) bool {
+	if s.Active == nil || s.Active.Step == nil {
+		return false
+	}
+	st := s.Active.Step
+	return st.ID == key.step && st.Attempt.Number == key.attempt && st.Attempt.Open
+}
+
+// attempt builds the request and streams the answer into the collector.
+func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) error {
+	model, err := d.e.cfg.Model(st.Active.Created.Route)
+	if err != nil {
+		return err
+	}
+	req, err := st.Request(ctx, func(ctx context.Context, ref string) ([]byte, error) { return d.text(ctx, nil, ref) })
+	if err != nil {
+		return llm.Errorf(llm.Transport, "the request's texts could not be read").Because(err)
+	}
+	if req.Tools, err = d.e.toolDefinitions(ctx, st); err != nil {
+		return llm.Errorf(llm.Transport, "the tools of the run could not be read").Because(err)
+	}
+	c.maker = st.Active.Created.Route.Provider + "/" + st.Active.Created.Route.Model
+	ctx, cancel := context.WithTimeout(ctx, d.e.cfg.ModelTimeout)
+	defer cancel()
+	err = model.Stream(ctx, req, c.part)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return llm.Errorf(llm.Transport, "no whole answer within %s", d.e.cfg.ModelTimeout).Because(err)
+	}
+	if err == nil && c.answer.Finish == "" {
+		return llm.Errorf(llm.Truncated, "the stream ended without an end")
+	}
+	return err
+}
+
+// collector gathers the parts of one answer and hands deltas to listeners.
+type collector struct {
+	d      *drive
+	key    actKey
+	run    event.RunID
+	began  time.Time
+	maker  string
+	size   int
+	answer session.Answer
+	texts  [][]byte // of answer.Parts, while they grow
+	blobs  []event.Blob
+}
+
+// close puts the collected texts in their parts, in the order of the answer.
+func (c *collector) close() {
+	for i := range c.answer.Parts {
+		if p := &c.answer.Parts[i]; p.Text == "" {
+			p.Text = string(c.texts[i])
+		}
+	}
+	slices.SortStableFunc(c.answer.Parts, func(a, b session.OutputPart) int { return a.Index - b.Index })
+}
+
+// part takes one piece of the stream.
+func (c *collector) part(p llm.Part) error {
+	if c.answer.FirstOutput == 0 {
+		c.answer.FirstOutput = max(time.Since(c.began), time.Microsecond)
+	}
+	if c.size += len(p.Text) + len(p.State) + len(p.Name); c.size > 2*c.d.e.cfg.MaxAnswer {
+		return llm.Errorf(llm.InvalidRequest, "the answer is larger than %d bytes", c.d.e.cfg.MaxAnswer)
+	}
+	switch p.Kind {
+	case llm.TextStart:
+		c.open(llm.TextEnd, p, event.LiveTextStarted)
+	case llm.ReasoningStart:
+		c.open(llm.ReasoningEnd, p, event.LiveReasoningStarted)
+	case llm.ToolInputStart:
+		c.open(llm.ToolCallWhole, p, event.LiveInputStarted)
+	case llm.TextDelta:
+		c.delta(p, event.LiveTextDelta, true)
+	case llm.ToolInputDelta:
+		c.delta(p, event.LiveInputDelta, true)
+	case llm.ReasoningDelta:
+		c.delta(p, event.LiveReasoningDelta, false) // thoughts are shown live and not kept
+	case llm.TextEnd:
+		if o := c.find(p.Index); o != nil {
+			o.Open = false
+		}
+	case llm.ReasoningEnd:
+		c.endReasoning(p)
+	case llm.ToolCallWhole:
+		o := c.find(p.Index)
+		if o == nil {
+			c.open(llm.ToolCallWhole, p, event.LiveInputStarted)
+			o = c.find(p.Index)
+		}
+		o.Text, o.Name, o.Open = p.Text, p.Name, false
+	case llm.UsagePart:
+		c.answer.Usage = p.Usage
+	case llm.Finish:
+		c.answer.Finish, c.answer.RawFinish = p.Reason, p.Raw
+		if c.answer.Finish == "" {
+			c.answer.Finish = llm.FinishUnknown
+		}
+	}
+	return nil
+}
+
+// find gives a part that is open or was, the latest first: that is where
+// deltas go.
+func (c *collector) find(index int) *session.OutputPart {
+	if i := c.at(index); i >= 0 {
+		return &c.answer.Parts[i]
+	}
+	return nil
+}
+
+func (c *collector) at(index int) int {
+	for i := len(c.answer.Parts) - 1; i >= 0; i-- {
+		if c.answer.Parts[i].Index == index {
+			return i
+		}
+	}
+	return -1
+}
+
+func (c *collector) open(kind llm.PartKind, p llm.Part, live string) {
+	c.answer.Parts = append(c.answer.Parts, session.OutputPart{Kind: kind, Index: p.Index, Name: p.Name, Open: true})
+	c.texts = append(c.texts, nil)
+	c.publish(live, p)
+}
+
+func (c *collector) delta(p llm.Part, live string, keep bool) {
+	if i := c.at(p.Index); i >= 0 && keep {
+		c.texts[i] = append(c.texts[i], p.Text...)
+	}
+	c.publish(live, p)
+}
+
+// endReasoning seals what the provider wants back; it never leaves but to its maker.
+func (c *collector) endReasoning(p llm.Part) {
+	o := c.find(p.Index)
+	if o == nil {
+		return
+	}
+	o.Open = false
+	if len(p.State) > 0 {
+		b := event.NewBlob(c.d.id, event.BlobSealed, p.State)
+		o.State, o.Maker = b.Ref, c.maker
+		c.blobs = append(c.blobs, b)
+	}
+}
+
+func (c *collector) publish(kind string, p llm.Part) {
+	if c.d.e.cfg.Hub == nil {
+		return
+	}
+	stream := c.d.id.Stream()
+	if !c.d.e.cfg.Hub.Listening(stream) {
+		return
+	}
+	c.d.e.cfg.Hub.Publish(stream, api.Delta{
+		Type: kind, RunID: string(c.run), StepID: string(c.key.step), Attempt: c.key.attempt, Part: p.Index, Text: p.Text, Name: p.Name,
+	})
+}
