@@ -157,7 +157,7 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 		case errors.Is(err, eventlog.ErrHeadMoved):
 			return false, d.behind(ctx)
 		case errors.Is(err, eventlog.ErrFenced):
-			return false, ErrLost
+			return false, eventlog.ErrFenced
 		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil, errors.As(err, &dup):
 			return false, err // a call that would start twice is a mistake of ours: nothing more happens here (I-13)
 		}
@@ -183,7 +183,7 @@ func (d *drive) behind(ctx context.Context) error {
 		return err
 	}
 	if d.st.Epoch != epoch && d.st.Owner != d.e.cfg.Owner {
-		return ErrLost
+		return eventlog.ErrFenced
 	}
 	return nil
 }

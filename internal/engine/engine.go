@@ -5,7 +5,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -110,26 +109,22 @@ func (e *Engine) CatchUp(ctx context.Context, st *session.State) error {
 	}
 }
 
-// ErrLost means that another owner has the session: whoever had it before
-// does nothing more for it, and says nothing in the log (I-11).
-var ErrLost = errors.New("the session has another owner")
-
-// Stop tells a drive how to end early. Draining closes when no new act may
-// begin; acts in flight are awaited until the drive's context ends.
-type Stop struct{ Draining <-chan struct{} }
-
 // Drive works on a session until it asks for nothing more. It takes over the
 // state and gives back the state to go on from, and when something is due that
 // only waits for its time (zero: nothing). bell wakes it to read commands from
-// the log. When ctx ends, what is in flight is left in doubt, as after a crash.
-func (e *Engine) Drive(ctx context.Context, st *session.State, bell <-chan struct{}, stop Stop) (*session.State, time.Time, error) {
+// the log. From the closing of draining on no act begins; those in flight are
+// awaited. When ctx ends, what is in flight is left in doubt, as after a crash.
+//
+// eventlog.ErrFenced means that the session has another owner: then nothing
+// more is done for it, and nothing is said in the log (I-11).
+func (e *Engine) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	d := &drive{
 		e: e, id: st.ID, st: st, log: e.cfg.Logger.With("session_id", st.ID),
 		acts: map[actKey]context.CancelFunc{}, outcomes: make(chan outcome),
-		cancel: cancel, stop: stop,
+		cancel: cancel,
 	}
-	due, err := d.run(ctx, bell)
+	due, err := d.run(ctx, bell, draining)
 	cancel()
 	d.wait.Wait()
 	return d.st, due, err
@@ -147,7 +142,6 @@ type drive struct {
 	pending  []outcome // done, not committed yet
 	cancel   context.CancelFunc
 	wait     sync.WaitGroup
-	stop     Stop
 	draining bool
 	// owned: acts that are open in the state are ours. Before that, and once
 	// only, an owner raises the epoch when another was there or left acts open.
@@ -170,11 +164,10 @@ type outcome struct {
 }
 
 // run is the loop.
-func (d *drive) run(ctx context.Context, bell <-chan struct{}) (time.Time, error) {
+func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.Time, error) {
 	if err := d.e.CatchUp(ctx, d.st); err != nil {
 		return time.Time{}, err
 	}
-	draining := d.stop.Draining
 	for {
 		actions, due, err := d.settle(ctx)
 		if err != nil {

@@ -14,18 +14,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-dev/holdfast/internal/engine"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
-// Driver works on one session; see engine.Engine.
+// Driver works on one session: the engine.
 type Driver interface {
 	Load(ctx context.Context, id event.SessionID) (*session.State, error)
-	Drive(ctx context.Context, st *session.State, bell <-chan struct{}, stop engine.Stop) (*session.State, time.Time, error)
+	Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, error)
 }
-
-var _ Driver = (*engine.Engine)(nil)
 
 // Config bounds the lane. Zero fields take the defaults.
 type Config struct {
@@ -156,7 +154,7 @@ func (l *Lane) work(id event.SessionID, w *worker) {
 			st, err = l.cfg.Driver.Load(l.ctx, id)
 		}
 		if err == nil {
-			st, due, err = l.cfg.Driver.Drive(l.ctx, st, w.bell, engine.Stop{Draining: l.draining})
+			st, due, err = l.cfg.Driver.Drive(l.ctx, st, w.bell, l.draining)
 		}
 		if err != nil {
 			due = l.failed(id, err)
@@ -176,7 +174,7 @@ func (l *Lane) failed(id event.SessionID, err error) time.Time {
 	switch {
 	case l.ctx.Err() != nil:
 		return time.Time{}
-	case errors.Is(err, engine.ErrLost):
+	case errors.Is(err, eventlog.ErrFenced):
 		l.cfg.Logger.Info("session has another owner", "session_id", id)
 		return time.Time{}
 	}

@@ -1,0 +1,164 @@
+// Package holdfast_test keeps the house rules of the whole module.
+package holdfast_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/holdfast-dev/holdfast/"
+
+// floors is the floor plan: a package imports lower floors only, never a
+// neighbour.
+var floors = map[string]int{
+	// 0 words
+	"internal/problem": 0, "internal/canonjson": 0, "internal/version": 0,
+	// 1 ports
+	"internal/llm": 1, "internal/tool": 1, "internal/netguard": 1,
+	// 2 facts
+	"internal/event": 2, "api": 2,
+	// 3 rules
+	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
+	// 4 core
+	"internal/session": 4, "internal/outbox": 4,
+	// 5 views
+	"internal/eventlog": 5, "internal/live": 5,
+	// 6 rooms
+	"internal/admission": 6, "internal/lane": 6, "internal/engine": 6, "internal/delivery": 6,
+	// 7 adapters
+	"internal/sqlite": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7,
+	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
+	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7,
+	// 8 wiring
+	"internal/daemon": 8,
+	// 9 doors
+	"client": 9, "internal/demo": 9, "internal/cli": 9, "cmd/holdfast": 9, "bench": 9,
+}
+
+// exceptions are imports of a neighbour, each with its reason.
+var exceptions = map[string]string{
+	"internal/provider/openaicompat → internal/provider/wire": "all vendors stand on one wire layer",
+	"internal/cli → client":                                   "the command line speaks to a daemon through the client",
+	"internal/cli → internal/demo":                            "the demo is a command",
+	"internal/demo → client":                                  "the demo speaks to its daemon through the client",
+	"cmd/holdfast → internal/cli":                             "main only calls the command line",
+	"bench → client":                                          "runs are measured through the client",
+}
+
+// ground: floor 0 imports the standard library and the strict JSON tokenizer.
+var groundMay = []string{"github.com/go-json-experiment/json/jsontext"}
+
+func TestFloorPlan(t *testing.T) {
+	for dir, files := range packages(t) {
+		floor, planned := floors[dir]
+		if !planned {
+			t.Errorf("%s is not on the floor plan", dir)
+			continue
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f.name, "_test.go") {
+				continue
+			}
+			for _, spec := range f.ast.Imports {
+				path := strings.Trim(spec.Path.Value, `"`)
+				if path == "testing" && dir != "internal/storetest" {
+					t.Errorf("%s: product code imports testing", f.name)
+				}
+				to, ours := strings.CutPrefix(path, module)
+				if !ours {
+					if floor == 0 && strings.Contains(strings.Split(path, "/")[0], ".") && !contains(groundMay, path) {
+						t.Errorf("%s: the ground floor imports %s", f.name, path)
+					}
+					continue
+				}
+				if lower, ok := floors[to]; !ok || lower >= floor && exceptions[dir+" → "+to] == "" {
+					t.Errorf("%s (floor %d) imports %s (floor %d)", f.name, floor, to, lower)
+				}
+			}
+		}
+	}
+	for dir := range floors {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("%s is on the floor plan and not in the house", dir)
+		}
+	}
+}
+
+// Every package says in one comment what it is for.
+func TestPackageComments(t *testing.T) {
+	for dir, files := range packages(t) {
+		comments := 0
+		for _, f := range files {
+			if !strings.HasSuffix(f.name, "_test.go") && f.ast.Doc != nil {
+				comments++
+			}
+		}
+		if comments != 1 {
+			t.Errorf("%s has %d package comments, want 1", dir, comments)
+		}
+	}
+}
+
+// Code that tests must not lean on: sleeping.
+func TestNoSleep(t *testing.T) {
+	for _, files := range packages(t) {
+		for _, f := range files {
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
+					if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
+						t.Errorf("%s sleeps", f.name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+type source struct {
+	name string
+	ast  *ast.File
+}
+
+func packages(t *testing.T) map[string][]source {
+	t.Helper()
+	out := map[string][]source{}
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != ".") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".go" || filepath.Dir(path) == "." {
+			return nil
+		}
+		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(path))
+		out[dir] = append(out[dir], source{path, f})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,280 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/delivery"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/httptool"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/provider/openaicompat"
+	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
+	"github.com/holdfast-dev/holdfast/internal/tool"
+	"github.com/holdfast-dev/holdfast/internal/webhook"
+	"github.com/holdfast-dev/holdfast/internal/workspace"
+)
+
+// makeTools makes the configured tools. closers end what they hold.
+func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, closers []func(), err error) {
+	names := make([]string, 0, len(cfg.Tools))
+	for n := range cfg.Tools {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		t := cfg.Tools[name]
+		switch t.Type {
+		case "workspace":
+			allow := t.Allow
+			if allow == nil {
+				allow = []string{"list_files", "read_file"}
+			}
+			ws, err := workspace.New(workspace.Config{Root: cfg.Path(t.Root), Shared: t.Shared, Allow: allow})
+			if err != nil {
+				return nil, nil, fmt.Errorf("tools.%s: %w", name, err)
+			}
+			tools = append(tools, ws...)
+		case "http":
+			ht, err := makeHTTPTool(cfg, name, t, guard)
+			if err != nil {
+				return nil, nil, fmt.Errorf("tools.%s: %w", name, err)
+			}
+			tools = append(tools, ht)
+			closers = append(closers, ht.Close)
+		}
+	}
+	return tools, closers, nil
+}
+
+func makeHTTPTool(cfg *config.Config, name string, t config.Tool, guard *netguard.Guard) (*httptool.Tool, error) {
+	in, err := schemaOf(t.InputSchema)
+	if err != nil {
+		return nil, fmt.Errorf("input_schema: %w", err)
+	}
+	out, err := schemaOf(t.OutputSchema)
+	if err != nil {
+		return nil, fmt.Errorf("output_schema: %w", err)
+	}
+	headers := map[string]func() (string, error){}
+	for h, ref := range t.Headers {
+		headers[h] = func() (string, error) { return cfg.Secret(ref) }
+	}
+	return httptool.New(httptool.Config{
+		Name: name, Method: t.Method, URL: t.URL, Description: t.Description, InputSchema: in, OutputSchema: out,
+		SideEffect: tool.Level(t.SideEffect), Policy: tool.Policy(t.Policy), IdempotencyHeader: t.IdempotencyHeader,
+		Headers: headers, Timeout: t.Timeout.Or(0),
+	}, guard)
+}
+
+// schemaOf gives the canonical JSON of a schema written in YAML.
+func schemaOf(v any) (canonjson.Value, error) {
+	if v == nil {
+		return nil, nil
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return canonjson.Canonicalize(raw, canonjson.Limits{})
+}
+
+func listTools(set *tool.Set) []api.Tool {
+	out := []api.Tool{}
+	for _, d := range set.Definitions() {
+		out = append(out, api.Tool{
+			Name: d.Name, Description: d.Description, Source: string(d.Source), SideEffect: string(d.Level),
+			Policy: string(d.Policy), InputSchema: api.Raw(d.InputSchema),
+		})
+	}
+	return out
+}
+
+// models are the adapters behind the configured routes.
+type models struct {
+	cfg    *config.Config
+	byName map[string]llm.Model
+}
+
+func newModels(cfg *config.Config, transport http.RoundTripper) (*models, error) {
+	m := &models{cfg: cfg, byName: map[string]llm.Model{}}
+	for name, r := range cfg.Routes {
+		var err error
+		switch r.Provider {
+		case "scripted":
+			m.byName[name], err = scripted.Load(cfg.Path(r.Script))
+		case "openai_compatible":
+			oc := openaicompat.Config{
+				BaseURL: r.BaseURL, Model: r.Model, StructuredOutput: r.StructuredOutput,
+				FirstByte: r.FirstByte.Or(0), Idle: r.Idle.Or(0),
+			}
+			if transport != nil {
+				oc.HTTP = &http.Client{Transport: transport}
+			}
+			if r.APIKey != nil {
+				oc.APIKey = func() (string, error) { return cfg.Secret(*r.APIKey) }
+			}
+			m.byName[name], err = openaicompat.New(oc)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("routes.%s: %w", name, err)
+		}
+	}
+	return m, nil
+}
+
+// resolve pins a route by name, or the default, with its model or the caller's.
+func (m *models) resolve(name, model string) (event.Route, error) {
+	if name == "" {
+		name = m.cfg.DefaultRoute
+	}
+	r, ok := m.cfg.Routes[name]
+	if !ok {
+		return event.Route{}, problem.New(problem.Invalid, "unknown_route", "no route is named %.64q", name)
+	}
+	if len(model) > 256 {
+		return event.Route{}, problem.New(problem.Invalid, "invalid_model", "model holds more than 256 bytes")
+	}
+	if model == "" {
+		model = r.Model
+	}
+	if model == "" {
+		model = r.Provider
+	}
+	return event.Route{Name: name, Provider: r.Provider, Model: model}, nil
+}
+
+// get gives the adapter of a captured route. A route that was taken out of the
+// configuration, or became another provider's, is no way to that model any more.
+func (m *models) get(r event.Route) (llm.Model, error) {
+	model, ok := m.byName[r.Name]
+	if !ok || m.cfg.Routes[r.Name].Provider != r.Provider {
+		return nil, llm.Errorf(llm.InvalidRequest, "the route %q is not configured any more", r.Name)
+	}
+	return model, nil
+}
+
+func (m *models) list() []api.Route {
+	out := []api.Route{}
+	for name, r := range m.cfg.Routes {
+		model := r.Model
+		if model == "" {
+			model = r.Provider
+		}
+		out = append(out, api.Route{Name: name, Provider: r.Provider, Model: model, Default: name == m.cfg.DefaultRoute})
+	}
+	slices.SortFunc(out, func(a, b api.Route) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// checkTarget says whether a reply target may be used.
+func checkTarget(cfg *config.Config) func(event.ReplyTarget) error {
+	return func(t event.ReplyTarget) error {
+		if t.Type != "webhook" {
+			return problem.New(problem.Invalid, "invalid_reply_target", "the type of a reply target must be webhook")
+		}
+		if _, err := netguard.CheckURL(t.URL); err != nil {
+			return err
+		}
+		if err := webhook.CheckHeaders(t.Headers); err != nil {
+			return err
+		}
+		if _, ok := cfg.Secrets[t.Secret]; t.Secret != "" && !ok {
+			return problem.New(problem.Invalid, "unknown_secret", "no secret is named %.64q", t.Secret)
+		}
+		return nil
+	}
+}
+
+// newSend makes the sender of deliveries: it finds the signing secret by name
+// at each attempt, so that a changed secret counts at once.
+func newSend(cfg *config.Config, sender *webhook.Sender, random io.Reader) (delivery.Sender, error) {
+	made := ""
+	if cfg.Targets.SigningSecret == "" {
+		var err error
+		if made, err = madeSecret(SigningSecretPath(cfg), random); err != nil {
+			return nil, err
+		}
+	}
+	secret := func(name string) (string, error) {
+		switch {
+		case name != "":
+			return cfg.Secret(config.Ref{Secret: name})
+		case made != "":
+			return made, nil
+		}
+		return cfg.Secret(config.Ref{Secret: cfg.Targets.SigningSecret})
+	}
+	return func(ctx context.Context, m delivery.Message) delivery.Result {
+		text, err := secret(m.Target.Secret)
+		if err != nil {
+			return delivery.Result{Code: "secret_unavailable", Detail: err.Error()}
+		}
+		key, err := webhook.ParseSecret(text)
+		if err != nil {
+			return delivery.Result{Code: "secret_invalid", Detail: "the signing secret has no form that can sign"}
+		}
+		out := sender.Send(ctx, webhook.Request{
+			URL: m.Target.URL, Headers: m.Target.Headers, Body: m.Body, ID: string(m.ID), Secret: key, Timestamp: m.At,
+		})
+		if out.Delivered() {
+			return delivery.Result{Delivered: true, Status: out.Status}
+		}
+		f := out.Failed
+		return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Detail: f.Detail}
+	}, nil
+}
+
+// SigningSecretPath is where the signing secret stands that the daemon made.
+func SigningSecretPath(cfg *config.Config) string {
+	return filepath.Join(cfg.Path(cfg.DataDir), "webhook.secret")
+}
+
+// madeSecret reads the secret of a file of mode 0600, and makes it the first time.
+func madeSecret(path string, random io.Reader) (string, error) {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		if s := strings.TrimSpace(string(data)); s != "" {
+			return s, nil
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("signing secret: %w", err)
+	}
+	s, err := webhook.NewSecret(random)
+	if err != nil {
+		return "", err
+	}
+	return s, writePrivate(path, s+"\n")
+}
+
+// writePrivate writes a whole file of mode 0600, durably, or none.
+func writePrivate(path, text string) error {
+	tmp := fmt.Sprintf("%s.%d", path, time.Now().UnixNano())
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+	}
+	return err
+}

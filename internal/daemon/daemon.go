@@ -1,0 +1,285 @@
+// Package daemon is the wiring: it alone knows all rooms and adapters, makes
+// them from the configuration, and starts and stops them in order.
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/delivery"
+	"github.com/holdfast-dev/holdfast/internal/engine"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/lane"
+	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tool"
+	"github.com/holdfast-dev/holdfast/internal/version"
+	"github.com/holdfast-dev/holdfast/internal/webhook"
+)
+
+// Store is what the rooms share.
+type Store interface {
+	eventlog.Log
+	eventlog.Views
+	eventlog.Tokens
+}
+
+// Options are what a test or a door adds to the configuration.
+type Options struct {
+	Logger *slog.Logger
+	// Random is the one source of ids, salts, tokens and jitter; safe for
+	// concurrent use. Default crypto/rand.
+	Random io.Reader
+	// WrapStore puts something between the rooms and the store: faults, in tests.
+	WrapStore func(Store) Store
+	// ModelTransport and Dial replace the network, in tests.
+	ModelTransport http.RoundTripper
+	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Tools are added to the configured ones.
+	Tools []tool.Tool
+}
+
+// Daemon is one process life of a node.
+type Daemon struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	random   io.Reader
+	sqlite   *sqlite.Store
+	store    Store
+	hub      live.Hub
+	lane     *lane.Lane
+	delivery *delivery.Room
+	models   *models
+	closers  []func()
+	http     *httpapi.Handler
+	stopping chan struct{}
+
+	mu      sync.Mutex
+	ready   bool
+	servers []*http.Server
+	serving sync.WaitGroup
+}
+
+// Open locks the data directory, opens the log and wires the rooms. Nothing
+// works yet: see Start. A directory that another daemon holds is refused with
+// its process id.
+func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Random == nil {
+		opt.Random = rand.Reader
+	}
+	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
+	store, err := sqlite.Open(ctx, sqlite.Config{
+		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: rowsGeneration,
+		Random: opt.Random, OnCommit: d.committed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.sqlite, d.store = store, store
+	if opt.WrapStore != nil {
+		d.store = opt.WrapStore(store)
+	}
+	if err := d.wire(ctx, opt); err != nil {
+		return nil, errors.Join(err, store.Close(context.WithoutCancel(ctx)))
+	}
+	return d, nil
+}
+
+// rowsGeneration counts the versions of the function from events to derived rows.
+const rowsGeneration = 1
+
+func syncMode(s string) string {
+	if s == "normal" {
+		return sqlite.SyncNormal
+	}
+	return sqlite.SyncFull
+}
+
+// wire makes the rooms.
+func (d *Daemon) wire(ctx context.Context, opt Options) error {
+	allow, cerr := d.cfg.AllowPrivate()
+	if cerr != nil {
+		return cerr
+	}
+	guard, err := netguard.New(netguard.Config{AllowPrivate: allow, Dial: opt.Dial})
+	if err != nil {
+		return fmt.Errorf("network guard: %w", err)
+	}
+	tools, closers, err := makeTools(d.cfg, guard)
+	if err != nil {
+		return err
+	}
+	d.closers = closers
+	set, err := tool.NewSet(append(tools, opt.Tools...)...)
+	if err != nil {
+		return err
+	}
+	if d.models, err = newModels(d.cfg, opt.ModelTransport); err != nil {
+		return err
+	}
+	seed, err := seed(opt.Random)
+	if err != nil {
+		return err
+	}
+	owner, err := event.NewRunID(opt.Random)
+	if err != nil {
+		return err
+	}
+	l := d.cfg.Limits
+	eng := engine.New(engine.Config{
+		Log: d.store, Hub: &d.hub, Tools: set, Model: d.models.get, Owner: "gen_" + string(owner[len("run_"):]),
+		Rand: mathrand.New(seed()), Logger: d.log,
+		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
+		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
+	})
+	d.lane = lane.New(lane.Config{
+		Driver: eng, Unfinished: d.store.Unfinished, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions,
+	})
+	sender := webhook.NewSender(webhook.Config{Timeout: d.cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
+	d.closers = append(d.closers, sender.Close)
+	send, err := newSend(d.cfg, sender, opt.Random)
+	if err != nil {
+		return err
+	}
+	del := d.cfg.Delivery
+	d.delivery = delivery.New(delivery.Config{
+		Store: d.store, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
+		Schedule: outbox.Schedule{
+			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
+		},
+	})
+	adm := admission.New(admission.Config{
+		Store: d.store, Tools: set, Route: d.models.resolve, CheckTarget: checkTarget(d.cfg), Random: opt.Random,
+		Limits: admission.Limits{InputBytes: l.InputBytes},
+	})
+	d.http, err = httpapi.New(httpapi.Config{
+		Store: d.store, Admission: adm, Hub: &d.hub, Routes: d.models.list(), Tools: listTools(set), Version: version.String(),
+		Ready: d.isReady, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxStreams: l.Streams, Random: opt.Random,
+	})
+	return err
+}
+
+// seed gives sources of jitter, seeded from the one source of chance.
+func seed(random io.Reader) (func() mathrand.Source, error) {
+	var b [16]byte
+	if _, err := io.ReadFull(random, b[:]); err != nil {
+		return nil, fmt.Errorf("draw seed: %w", err)
+	}
+	hi, lo := binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
+	return func() mathrand.Source { lo++; return mathrand.NewPCG(hi, lo) }, nil
+}
+
+// committed runs on the log's writer: it rings who reads the streams, and
+// wakes the rooms whose work may have come.
+func (d *Daemon) committed(stamps []eventlog.Stamp) {
+	for i := range stamps {
+		s := &stamps[i]
+		d.hub.Ring(s.Stream)
+		for j := range s.Events {
+			switch s.Events[j].Type {
+			case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved:
+				if id, ok := s.Stream.Session(); ok && d.lane != nil {
+					d.lane.Wake(id)
+				}
+			case event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed:
+				if id, ok := s.Stream.Target(); ok && d.delivery != nil {
+					d.delivery.Wake(id)
+				}
+			}
+		}
+	}
+}
+
+func (d *Daemon) isReady() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ready {
+		return errors.New("starting or stopping")
+	}
+	return nil
+}
+
+// Start begins the work: recovery goes on in the background.
+func (d *Daemon) Start(ctx context.Context) error {
+	if err := d.lane.Start(ctx); err != nil {
+		return fmt.Errorf("start lanes: %w", err)
+	}
+	if err := d.delivery.Start(ctx); err != nil {
+		return fmt.Errorf("start deliveries: %w", err)
+	}
+	d.mu.Lock()
+	d.ready = true
+	d.mu.Unlock()
+	return nil
+}
+
+// Handler is the HTTP door. local: for a listener that wants no token.
+func (d *Daemon) Handler(local bool) http.Handler {
+	if local {
+		return d.http.Local()
+	}
+	return d.http
+}
+
+// Serve answers a listener until Stop. It returns at once.
+func (d *Daemon) Serve(l net.Listener, local bool) {
+	srv := &http.Server{
+		Handler: d.Handler(local), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+	}
+	d.mu.Lock()
+	d.servers = append(d.servers, srv)
+	d.mu.Unlock()
+	d.serving.Go(func() {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error("serve", "err", err)
+		}
+	})
+}
+
+// Stop ends in order: intake, then work within the drain, then the log. Work
+// that is cut is in doubt, exactly as after a crash; nothing is cancelled.
+func (d *Daemon) Stop(ctx context.Context) error {
+	d.mu.Lock()
+	d.ready = false
+	servers := d.servers
+	d.mu.Unlock()
+	close(d.stopping)
+	drain, cancel := context.WithTimeout(ctx, d.cfg.Shutdown.Drain.Or(20*time.Second))
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, s := range servers {
+		wg.Go(func() {
+			if s.Shutdown(drain) != nil {
+				s.Close()
+			}
+		})
+	}
+	wg.Go(func() { d.lane.Stop(drain) })
+	wg.Go(func() { d.delivery.Stop(drain) })
+	wg.Wait()
+	d.serving.Wait()
+	for _, c := range d.closers {
+		c()
+	}
+	return d.sqlite.Close(context.WithoutCancel(ctx))
+}

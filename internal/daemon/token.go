@@ -1,0 +1,54 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+)
+
+// TokenPath is where the first start writes the admin token.
+func TokenPath(cfg *config.Config) string {
+	return filepath.Join(cfg.Path(cfg.DataDir), "admin.token")
+}
+
+// FirstToken makes the admin token of the first start: given, when that is not
+// empty, else drawn and written to a file of mode 0600, whose path is returned.
+// Where tokens exist it does nothing.
+func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err error) {
+	have, err := d.store.ListTokens(ctx)
+	if err != nil || len(have) > 0 {
+		return "", err
+	}
+	if given = strings.TrimSpace(given); given != "" {
+		_, row, err := httpapi.NewToken(d.random, "first", "admin", "", time.Now())
+		if err != nil {
+			return "", err
+		}
+		if len(given) < 16 {
+			return "", errors.New("HOLDFAST_TOKEN must hold at least 16 characters")
+		}
+		row.Hash = httpapi.TokenHash(given)
+		return "", d.store.AddToken(ctx, row)
+	}
+	text, row, err := httpapi.NewToken(d.random, "first", "admin", "", time.Now())
+	if err != nil {
+		return "", err
+	}
+	path = TokenPath(d.cfg)
+	if err := writePrivate(path, text+"\n"); err != nil {
+		return "", err
+	}
+	if err := d.store.AddToken(ctx, row); err != nil {
+		return "", errors.Join(err, os.Remove(path))
+	}
+	return path, nil
+}
+
+var _ eventlog.Tokens = Store(nil)
