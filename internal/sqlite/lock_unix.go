@@ -1,0 +1,64 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// LockFile is the name of the file in a data directory whose lock its one
+// user holds. It holds that process's id.
+const LockFile = "holdfast.lock"
+
+// LockedError says that another process, or another Store of this one, uses
+// the data directory.
+type LockedError struct {
+	Dir string
+	PID int // of the holder; 0: not known
+}
+
+func (e *LockedError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("data directory %s is in use by another process", e.Dir)
+	}
+	return fmt.Sprintf("data directory %s is in use by the process with pid %d", e.Dir, e.PID)
+}
+
+// lockDir takes the directory for this process. The kernel lets go of the lock
+// when the process dies, however it dies. The file stays: removing it would let
+// two processes lock two files of one name.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+		}
+		text := make([]byte, 32)
+		n, _ := f.ReadAt(text, 0)
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(text[:n]))) // unreadable: 0, not known
+		return nil, &LockedError{Dir: dir, PID: pid}
+	}
+	if err := writePID(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	return f, nil
+}
+
+func writePID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}

@@ -1,0 +1,208 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+// plan is an append that passed all checks: what there is to write.
+type plan struct {
+	stamps  []eventlog.Stamp
+	rows    []event.Row
+	changes []derived.Change
+}
+
+// plan checks an append and gives it its place. It writes nothing, so that an
+// append that is refused here has left no trace in the transaction.
+func (w *writer) plan(r *request, now time.Time) (*plan, error) {
+	heads := make([]eventlog.Head, len(r.sealed))
+	for i := range r.append.Entries {
+		e := &r.append.Entries[i]
+		h, err := w.head(e.Stream)
+		if err != nil {
+			return nil, fmt.Errorf("append: head of %s: %w", e.Stream, err)
+		}
+		// The fence first: who is not the owner any more has no business
+		// with what came since.
+		if e.Epoch != 0 && e.Epoch != h.Epoch {
+			return nil, fmt.Errorf("%w: %s is of epoch %d, not %d", eventlog.ErrFenced, e.Stream, h.Epoch, e.Epoch)
+		}
+		if e.Expect != eventlog.AnyHead && e.Expect != h.Seq {
+			return nil, fmt.Errorf("%w: %s is at %d, not at %d", eventlog.ErrHeadMoved, e.Stream, h.Seq, e.Expect)
+		}
+		if e.Claim {
+			h.Epoch++
+		}
+		heads[i] = h
+	}
+	ctx := context.Background()
+	for i, c := range r.append.Require {
+		if err := w.tables.holds(ctx, i, c); err != nil {
+			return nil, err
+		}
+	}
+	p := &plan{}
+	for i, sealed := range r.sealed {
+		row := sealed.Stamp(heads[i].Seq, heads[i].Epoch, heads[i].Hash, now)
+		p.rows = append(p.rows, row)
+		p.stamps = append(p.stamps, eventlog.Stamp{Stream: row.Stream, Head: row.Last(), Epoch: row.Epoch, Events: sealed.Events})
+		changes, err := w.s.changesOf(row.Stream, sealed.Events)
+		if err != nil {
+			return nil, fmt.Errorf("append: %w", err)
+		}
+		p.changes = append(p.changes, changes...)
+	}
+	p.changes = derived.Merge(p.changes)
+	return p, w.checkChanges(ctx, p.changes)
+}
+
+// changesOf asks for the derived changes of events. Its panic, a programmer's
+// mistake, must not take other people's appends with it.
+func (s *Store) changesOf(stream event.Stream, events []event.Event) (changes []derived.Change, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("derived rows of %s: panic: %v", stream, p)
+		}
+	}()
+	return s.cfg.Rows(stream, events), nil
+}
+
+// checkChanges refuses changes that do not fit their tables, and guarded
+// inserts of a key that exists or that is inserted twice.
+func (w *writer) checkChanges(ctx context.Context, changes []derived.Change) error {
+	for i, c := range changes {
+		spec, err := w.tables.check(c)
+		if err != nil {
+			return fmt.Errorf("append: %w", err)
+		}
+		if !spec.Guarded || c.Op != derived.Insert {
+			continue
+		}
+		known, err := w.willExist(ctx, changes[:i], c)
+		if err != nil {
+			return fmt.Errorf("append: look for %s: %w", c.Table, err)
+		}
+		if known {
+			return &eventlog.DuplicateError{Table: c.Table, Key: c.Key}
+		}
+	}
+	return nil
+}
+
+// willExist says whether the row that c inserts exists after the changes before c.
+func (w *writer) willExist(ctx context.Context, before []derived.Change, c derived.Change) (bool, error) {
+	for _, b := range slices.Backward(before) {
+		if b.Table != c.Table {
+			continue
+		}
+		if b.Op == derived.Insert && slices.Equal(b.Key, c.Key) {
+			return true, nil
+		}
+		if b.Op == derived.Delete && slices.Equal(b.Key, c.Key[:len(b.Key)]) {
+			return false, nil
+		}
+	}
+	return w.tables.has(ctx, c.Table, c.Key)
+}
+
+// execute writes what was planned. An error here leaves the transaction half
+// done: it must be undone as a whole.
+func (w *writer) execute(r *request, p *plan) error {
+	ctx := context.Background()
+	if r.append.Erase != "" {
+		if err := w.erase(ctx, r.append.Erase); err != nil {
+			return fmt.Errorf("erase %s: %w", r.append.Erase, err)
+		}
+	}
+	for _, b := range r.append.Blobs {
+		if _, err := w.st.exec(ctx, []byte("INSERT OR IGNORE INTO main.blobs (owner, ref, kind, bytes) VALUES (?, ?, ?, ?)"),
+			b.Owner, b.Ref, string(b.Kind), b.Bytes); err != nil {
+			return fmt.Errorf("insert blob: %w", err)
+		}
+	}
+	for _, c := range p.changes {
+		if err := w.tables.apply(ctx, c); err != nil {
+			return err
+		}
+	}
+	for i := range p.rows {
+		row := &p.rows[i]
+		w.rows = append(w.rows, *row)
+		w.staged[row.Stream] = eventlog.Head{Seq: row.Last(), Epoch: row.Epoch, Hash: row.Hash}
+	}
+	return nil
+}
+
+// secureFast is the pragma that holds outside of an erasing: where the tree of a
+// table is rearranged, no copy of a row stays behind that an erasing would not
+// reach. Pages that become free keep their bytes, which costs nothing; while
+// content is erased those are overwritten too.
+const secureFast = "secure_delete(FAST)"
+
+// eraseChunk bounds the rows that are in memory while a stream is erased.
+const eraseChunk = 64
+
+// erase takes the content out of all rows of the session's stream and deletes
+// its blobs. Freed bytes are overwritten.
+func (w *writer) erase(ctx context.Context, id event.SessionID) error {
+	if err := w.flush(); err != nil { // the stream may have rows in this very transaction
+		return err
+	}
+	if err := w.exec("PRAGMA secure_delete = ON"); err != nil {
+		return err
+	}
+	defer w.exec("PRAGMA " + secureFast) // a failure costs speed only
+	w.erased = true
+	for after := int64(0); ; {
+		rows, err := w.st.query(ctx, []byte("SELECT "+logColumns+
+			" FROM main.log WHERE stream = ? AND first_seq > ? AND data IS NOT NULL ORDER BY first_seq LIMIT ?"),
+			string(id.Stream()), after, eraseChunk)
+		if err != nil {
+			return err
+		}
+		chunk, err := collect(rows, scanLogRow)
+		if err != nil {
+			return err
+		}
+		for i := range chunk {
+			if err := w.eraseRow(ctx, &chunk[i]); err != nil {
+				return err
+			}
+			after = chunk[i].First
+		}
+		if len(chunk) < eraseChunk {
+			break
+		}
+	}
+	_, err := w.st.exec(ctx, []byte("DELETE FROM main.blobs WHERE owner = ?"), string(id))
+	return err
+}
+
+func (w *writer) eraseRow(ctx context.Context, row *logRow) error {
+	if err := row.Erase(); err != nil {
+		return err
+	}
+	_, err := w.st.exec(ctx, []byte("UPDATE main.log SET data = NULL, salt = NULL, digests = ? WHERE id = ?"), row.Digests, row.id)
+	return err
+}
+
+// collect reads all rows of a query.
+func collect[T any](rows *sql.Rows, scan func(*sql.Rows) (T, error)) ([]T, error) {
+	defer rows.Close()
+	var list []T
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, rows.Err()
+}

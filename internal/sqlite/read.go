@@ -1,0 +1,234 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+// logColumns are the columns that scanLogRow reads.
+const logColumns = "id, stream, first_seq, count, epoch, time, session_id, user_id, meta, data, salt, digests, prev, hash"
+
+// logRow is a row of the log and its place in the order of commits.
+type logRow struct {
+	id  int64
+	bad error // a column that cannot be read
+	event.Row
+}
+
+// Events reads the row back.
+func (r *logRow) Events() ([]event.Event, error) {
+	if r.bad != nil {
+		return nil, r.bad
+	}
+	return r.Row.Events()
+}
+
+func scanLogRow(rows *sql.Rows) (logRow, error) {
+	var r logRow
+	var at string
+	var prev, hash []byte
+	err := rows.Scan(&r.id, &r.Stream, &r.First, &r.Count, &r.Epoch, &at, &r.SessionID, &r.UserID,
+		&r.Meta, &r.Data, &r.Salt, &r.Digests, &prev, &hash)
+	if err != nil {
+		return r, err
+	}
+	// A time that cannot be read does not hide the row: verification must see it.
+	if r.Time, err = event.ParseTime(at); err != nil {
+		r.bad = fmt.Errorf("row %s#%d: time: %w", r.Stream, r.First, err)
+	}
+	// A digest of another length was changed; it does not match what it should.
+	copy(r.Prev[:], prev)
+	copy(r.Hash[:], hash)
+	return r, nil
+}
+
+// readErr names the operation of a failed read. A store that was closed
+// meanwhile is the reason, whatever the driver says.
+func (s *Store) readErr(op string, err error) error {
+	select {
+	case <-s.queue.closing:
+		return fmt.Errorf("%s: %w", op, errors.Join(eventlog.ErrClosed, err))
+	default:
+		return fmt.Errorf("%s: %w", op, err)
+	}
+}
+
+// Head implements eventlog.Log.
+func (s *Store) Head(ctx context.Context, stream event.Stream) (eventlog.Head, error) {
+	h, err := readHead(ctx, s.readers, stream)
+	if err != nil {
+		return h, s.readErr("read head", err)
+	}
+	return h, nil
+}
+
+func readHead(ctx context.Context, st *statements, stream event.Stream) (eventlog.Head, error) {
+	var h eventlog.Head
+	var hash []byte
+	err := st.row(ctx, []byte("SELECT head, epoch, hash FROM main.streams WHERE stream = ?"), []any{string(stream)}, &h.Seq, &h.Epoch, &hash)
+	if errors.Is(err, sql.ErrNoRows) {
+		return eventlog.Head{}, nil
+	}
+	copy(h.Hash[:], hash)
+	return h, err
+}
+
+// readQuery begins at the row that holds the event after ?2, which may stand
+// in the middle of it. Each row has at least one event to give.
+const readQuery = "SELECT " + logColumns + ` FROM log
+	WHERE stream = ?1 AND first_seq + count > ?2 + 1
+	AND first_seq >= coalesce((SELECT max(first_seq) FROM log WHERE stream = ?1 AND first_seq <= ?2 + 1), 0)
+	ORDER BY first_seq LIMIT ?3`
+
+// Read implements eventlog.Log.
+func (s *Store) Read(ctx context.Context, stream event.Stream, after int64, limit int) ([]event.Event, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	rows, err := s.readers.query(ctx, []byte(readQuery), string(stream), max(after, 0), limit)
+	if err != nil {
+		return nil, s.readErr("read events", err)
+	}
+	defer rows.Close()
+	var list []event.Event
+	for len(list) < limit && rows.Next() {
+		row, err := scanLogRow(rows)
+		if err != nil {
+			return nil, s.readErr("read events", err)
+		}
+		events, err := row.Events()
+		if err != nil {
+			return nil, fmt.Errorf("read events: %w", err)
+		}
+		if skip := after - row.First + 1; skip > 0 {
+			events = events[min(int(skip), len(events)):]
+		}
+		list = append(list, events[:min(len(events), limit-len(list))]...)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, s.readErr("read events", err)
+	}
+	return list, nil
+}
+
+// A position is the id of a row and the index of an event in it.
+const indexBits = 12
+
+// It does not compile when an entry may hold more events than an index has numbers.
+const _ = uint(1<<indexBits - eventlog.MaxEvents)
+
+func positionOf(id int64, index int) eventlog.Position {
+	return eventlog.Position(id<<indexBits | int64(index))
+}
+
+// feedQuery walks the log in the order of commits from the row ?1, which is
+// left out when index ?2 is its last. A row that the filter holds back comes
+// without its content. The test of the type is a coarse one: the name stands
+// somewhere in the envelopes.
+const feedQuery = `SELECT id, stream, first_seq, count, epoch, time, session_id, user_id,
+	CASE WHEN pass THEN meta END, CASE WHEN pass THEN data END, CASE WHEN pass THEN salt END, CASE WHEN pass THEN digests END, prev, hash
+	FROM (SELECT *, (?3 = '' OR user_id = ?3) AND (?4 = '' OR instr(meta, CAST(?4 AS BLOB)) > 0) AS pass FROM log)
+	WHERE id >= ?1 AND (id > ?1 OR count - 1 > ?2) ORDER BY id LIMIT ?5`
+
+// feedWindow is how many rows one statement of a filtered feed walks over.
+const feedWindow = 512
+
+// Feed implements eventlog.Log. A filter that lets little pass makes it walk
+// to the end of the log, in memory bounded by limit.
+func (s *Store) Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error) {
+	window := limit
+	if f != (eventlog.FeedFilter{}) {
+		window = feedWindow
+	}
+	var list []eventlog.Positioned
+	after = max(after, 0)
+	for len(list) < limit {
+		n, err := s.feedWindow(ctx, &after, window, limit, f, &list)
+		if err != nil {
+			return nil, 0, s.readErr("read feed", err)
+		}
+		if n < window {
+			break
+		}
+	}
+	return list, after, nil
+}
+
+// feedWindow appends what passes of up to window rows after a position to
+// list, moves the position, and gives the number of rows it saw.
+func (s *Store) feedWindow(ctx context.Context, after *eventlog.Position, window, limit int, f eventlog.FeedFilter, list *[]eventlog.Positioned) (int, error) {
+	start := *after
+	rows, err := s.readers.query(ctx, []byte(feedQuery),
+		int64(start>>indexBits), int64(start&(1<<indexBits-1)), f.UserID, string(f.Type), window)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	n := 0
+	for len(*list) < limit && rows.Next() {
+		n++
+		row, err := scanLogRow(rows)
+		if err != nil {
+			return n, err
+		}
+		last := positionOf(row.id, row.Count-1)
+		if row.Meta == nil {
+			*after = last
+			continue
+		}
+		events, err := row.Events()
+		if err != nil {
+			return n, err
+		}
+		*after = last
+		for i := range events {
+			at := positionOf(row.id, i)
+			if at <= start || f.Type != "" && events[i].Type != f.Type {
+				continue
+			}
+			if len(*list) == limit {
+				*after = at - 1
+				break
+			}
+			*list = append(*list, eventlog.Positioned{Position: at, Event: events[i]})
+		}
+	}
+	return n, rows.Err()
+}
+
+// Blob implements eventlog.Log.
+func (s *Store) Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error) {
+	var kind event.BlobKind
+	var data []byte
+	err := s.readers.row(ctx, []byte("SELECT kind, bytes FROM blobs WHERE owner = ? AND ref = ?"), []any{string(owner), ref}, &kind, &data)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, "", s.noBlob(ctx, owner)
+	}
+	if err != nil {
+		return nil, "", s.readErr("read blob", err)
+	}
+	return data, kind, nil
+}
+
+// noBlob says why a session has no such blob.
+func (s *Store) noBlob(ctx context.Context, owner event.SessionID) error {
+	var status string
+	err := s.readers.row(ctx, []byte("SELECT status FROM sessions WHERE session_id = ?"), []any{string(owner)}, &status)
+	switch {
+	case err == nil && status == statusErased:
+		return fmt.Errorf("blob: %w", eventlog.ErrErased)
+	case err == nil || errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("blob: %w", eventlog.ErrNotFound)
+	}
+	return s.readErr("read blob", err)
+}
+
+// Now implements eventlog.Log. One process writes this database, so its own
+// clock is the clock.
+func (s *Store) Now(context.Context) (time.Time, error) { return time.Now().UTC(), nil }

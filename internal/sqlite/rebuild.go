@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/derived"
+)
+
+// create makes the temporary tables for rebuilt rows from their description.
+func (v *verification) create(ctx context.Context) error {
+	for _, spec := range derived.Specs() {
+		var b strings.Builder
+		fmt.Fprintf(&b, "CREATE TABLE %s%s (", rebuiltPrefix, spec.Table)
+		for _, c := range columnsOf(spec) {
+			if integer(c) {
+				fmt.Fprintf(&b, "%s INTEGER NOT NULL DEFAULT 0, ", c)
+			} else {
+				fmt.Fprintf(&b, "%s TEXT NOT NULL DEFAULT '', ", c)
+			}
+		}
+		fmt.Fprintf(&b, "PRIMARY KEY (%s))", strings.Join(spec.Key, ", "))
+		if err := v.exec(ctx, b.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace puts the rebuilt rows in the place of the derived ones.
+func (v *verification) replace(ctx context.Context) error {
+	for _, spec := range derived.Specs() {
+		columns := strings.Join(columnsOf(spec), ", ")
+		if err := v.exec(ctx, fmt.Sprintf("DELETE FROM main.%s", spec.Table)); err != nil {
+			return err
+		}
+		if err := v.exec(ctx, fmt.Sprintf("INSERT INTO main.%s (%s) SELECT %s FROM %s%s",
+			spec.Table, columns, columns, rebuiltPrefix, spec.Table)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verification) drop(ctx context.Context) error {
+	v.st.close() // a statement that is kept would hold its table
+	for _, spec := range derived.Specs() {
+		if err := v.exec(ctx, fmt.Sprintf("DROP TABLE %s%s", rebuiltPrefix, spec.Table)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verification) exec(ctx context.Context, text string) error {
+	_, err := v.st.exec(ctx, []byte(text))
+	return err
+}
+
+// compare finds the rows of a derived table that are not as they follow from the log.
+func (v *verification) compare(ctx context.Context, spec derived.Spec) error {
+	inPlace, rebuilt := "main."+string(spec.Table), rebuiltPrefix+string(spec.Table)
+	var keys []string
+	for _, k := range spec.Key {
+		keys = append(keys, fmt.Sprintf("a.%s = b.%s", k, k))
+	}
+	same := strings.Join(keys, " AND ")
+	for _, missing := range []struct{ here, there, text string }{
+		{inPlace, rebuilt, "row does not follow from the log"},
+		{rebuilt, inPlace, "row follows from the log and is missing"},
+	} {
+		query := fmt.Sprintf("SELECT a.%s, '' FROM %s a WHERE NOT EXISTS (SELECT 1 FROM %s b WHERE %s)",
+			strings.Join(spec.Key, " || ' ' || a."), missing.here, missing.there, same)
+		if err := v.differences(ctx, spec, query, missing.text); err != nil {
+			return err
+		}
+	}
+	var differ, names []string
+	for _, c := range spec.Columns {
+		differ = append(differ, fmt.Sprintf("a.%s IS NOT b.%s", c, c))
+		names = append(names, fmt.Sprintf("CASE WHEN a.%s IS NOT b.%s THEN ' %s' ELSE '' END", c, c, c))
+	}
+	query := fmt.Sprintf("SELECT a.%s, %s FROM %s a JOIN %s b ON %s WHERE %s", strings.Join(spec.Key, " || ' ' || a."),
+		strings.Join(names, " || "), inPlace, rebuilt, same, strings.Join(differ, " OR "))
+	return v.differences(ctx, spec, query, "row is not as it follows from the log, in:")
+}
+
+func (v *verification) differences(ctx context.Context, spec derived.Spec, query, text string) error {
+	rows, err := v.st.query(ctx, []byte(query))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key, columns string
+		if err := rows.Scan(&key, &columns); err != nil {
+			return err
+		}
+		v.report.find(string(spec.Table)+" "+key, "%s%s", text, columns)
+	}
+	return rows.Err()
+}

@@ -1,0 +1,308 @@
+// Package sqlite keeps the log, its derived rows, blobs and tokens in one
+// SQLite database in a data directory that one process holds at a time.
+//
+// Everything is written by one goroutine over one connection. Whatever waits
+// for it is one transaction (group commit): appends are checked one after the
+// other, those that are refused drop out before they have written anything, and
+// the rest shares one commit and one sync of the disk. Readers have
+// connections of their own and, by the write-ahead log, never wait for the writer.
+//
+// The database stands on its defaults except where the figures or safety want
+// otherwise: write-ahead log; synchronous FULL, so that what was acknowledged
+// survives a loss of power; a checkpoint every 4,000 pages (16 MB), so that its
+// syncs are rare beside those of the commits, and a log file cut back to 64 MB
+// after a burst; a page cache of 32 MB for the writer and 8 MB for each reader.
+// Memory mapping stays off: a disk error would come as a signal and not as an error.
+package sqlite
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	_ "modernc.org/sqlite" // the driver
+)
+
+// DatabaseFile is the name of the database in the data directory.
+const DatabaseFile = "holdfast.db"
+
+// The choices of Config.Sync.
+const (
+	SyncFull   = "FULL"   // an append that returned survives a loss of power
+	SyncNormal = "NORMAL" // it survives the death of the process; a loss of power may take the last ones
+)
+
+// Config says how to open a store. The zero value of every member but Dir and
+// Rows means its default.
+type Config struct {
+	Dir  string // data directory; made with mode 0700 when it is not there
+	Sync string // default SyncFull
+
+	// Rows computes the changes to derived rows that follow from the events of
+	// one append in one stream. It must be a pure function of its arguments.
+	Rows func(event.Stream, []event.Event) []derived.Change
+	// Generation is the version of Rows, from 1. Derived rows made by an older
+	// one are rebuilt by Open; a database with newer ones is refused.
+	Generation int
+
+	Random io.Reader // source of salts; default crypto/rand
+	// OnCommit is told the stamps of each transaction, in the order of
+	// commits, before their appends return. It runs on the writer: it must not
+	// block and must not call the store.
+	OnCommit func([]eventlog.Stamp)
+
+	MaxBatch      int // appends in one transaction; default 256
+	MaxBatchBytes int // bytes of data in one transaction, save that of one append; default 4 MiB
+	QueueSize     int // appends that may wait before callers do; default 1024
+	ReadConns     int // connections of readers; default 4
+}
+
+func (c *Config) complete() error {
+	if c.Dir == "" {
+		return errors.New("no data directory given")
+	}
+	if c.Rows == nil {
+		return errors.New("no function for derived rows given")
+	}
+	c.Sync = orDefault(c.Sync, SyncFull)
+	if c.Sync != SyncFull && c.Sync != SyncNormal {
+		return fmt.Errorf("sync is %q; it must be %s or %s", c.Sync, SyncFull, SyncNormal)
+	}
+	c.Generation = orDefault(c.Generation, 1)
+	c.MaxBatch = orDefault(c.MaxBatch, 256)
+	c.MaxBatchBytes = orDefault(c.MaxBatchBytes, 4<<20)
+	c.QueueSize = orDefault(c.QueueSize, 1024)
+	c.ReadConns = orDefault(c.ReadConns, 4)
+	if min(c.Generation, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.ReadConns) < 0 {
+		return errors.New("a bound is negative")
+	}
+	if c.Random == nil {
+		c.Random = rand.Reader
+	}
+	var err error
+	c.Dir, err = filepath.Abs(c.Dir)
+	return err
+}
+
+func orDefault[T comparable](value, standard T) T {
+	var zero T
+	if value == zero {
+		return standard
+	}
+	return value
+}
+
+// Store is an open store. It is safe for concurrent use.
+type Store struct {
+	cfg     Config
+	random  lockedReader
+	lock    *os.File
+	queue   *queue
+	readers *statements
+
+	// reading counts the long reads that Close waits for.
+	reading  sync.WaitGroup
+	done     chan struct{} // closed when the writer has ended and all is closed
+	closeErr error
+}
+
+var (
+	_ eventlog.Log    = (*Store)(nil)
+	_ eventlog.Views  = (*Store)(nil)
+	_ eventlog.Tokens = (*Store)(nil)
+)
+
+// Open locks the data directory, brings the schema and the derived rows up to
+// date and starts the writer. A directory that is in use gives a *LockedError,
+// a database of a newer version a *NewerError.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, lock: lock, queue: newQueue(cfg.QueueSize), done: make(chan struct{})}
+	s.random.r = cfg.Random
+	w, err := s.start(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open store in %s: %w", cfg.Dir, err), lock.Close())
+	}
+	go w.run()
+	return s, nil
+}
+
+// start opens the database and makes it ready. On an error nothing stays open but the lock.
+func (s *Store) start(ctx context.Context) (w *writer, err error) {
+	path := filepath.Join(s.cfg.Dir, DatabaseFile)
+	if err := createFile(path); err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", source(path, "rw", "journal_mode(WAL)", "synchronous("+s.cfg.Sync+")",
+		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "cache_size(-32768)", secureFast))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			db.Close()
+		}
+	}()
+	db.SetMaxOpenConns(1)
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			conn.Close()
+		}
+	}()
+	if err := migrate(ctx, conn); err != nil {
+		return nil, err
+	}
+	w = newWriter(s, db, conn)
+	if err := w.checkGeneration(ctx); err != nil {
+		return nil, err
+	}
+	readDB, err := sql.Open("sqlite", source(path, "ro", "cache_size(-8192)"))
+	if err != nil {
+		return nil, err
+	}
+	readDB.SetMaxOpenConns(s.cfg.ReadConns)
+	readDB.SetMaxIdleConns(s.cfg.ReadConns)
+	s.readers = newStatements(readDB)
+	return w, nil
+}
+
+// createFile makes the database file, so that it and the files beside it,
+// which take its mode, are readable to nobody else, and its name survives a
+// loss of power.
+func createFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// source is the name of the database for the driver. Another process may hold
+// its lock for a moment (a person with a shell): hence the timeout.
+func source(path, mode string, pragmas ...string) string {
+	q := url.Values{
+		"mode": {mode}, "_txlock": {"immediate"}, "_dqs": {"0"}, "_defensive": {"1"},
+		"_pragma": append([]string{"busy_timeout(5000)"}, pragmas...),
+	}
+	if mode == "ro" {
+		q.Set("_txlock", "deferred")
+	}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode(), OmitHost: false}
+	return u.String()
+}
+
+// Close ends intake, commits what waits, closes the database and lets go of
+// the directory. When ctx ends first it returns its error and the rest goes
+// on; Close may be called again to wait for it.
+func (s *Store) Close(ctx context.Context) error {
+	s.queue.close()
+	select {
+	case <-s.done:
+		return s.closeErr
+	case <-ctx.Done():
+		return fmt.Errorf("close store: %w", ctx.Err())
+	}
+}
+
+// Append implements eventlog.Log. Encoding and digests are made here, on the
+// caller's goroutine; the writer only gives the append its place.
+func (s *Store) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+	if err := checkAppend(a); err != nil {
+		return nil, fmt.Errorf("append: %w", err)
+	}
+	r := &request{ctx: ctx, append: a, done: make(chan struct{})}
+	for i := range a.Entries {
+		e := &a.Entries[i]
+		// The events become the store's: a caller that gave up waiting may
+		// use its drafts again.
+		sealed, err := event.Seal(e.Stream, slices.Clone(e.Events), &s.random)
+		if err != nil {
+			return nil, fmt.Errorf("append: %w", err)
+		}
+		r.sealed = append(r.sealed, sealed)
+		for j := range sealed.Events {
+			r.size += len(sealed.Events[j].Raw) + 256 // and its envelope
+		}
+	}
+	for _, b := range a.Blobs {
+		r.size += len(b.Bytes)
+	}
+	err := s.wait(ctx, r)
+	return r.stamps, err
+}
+
+// wait hands r to the writer and waits for its outcome.
+func (s *Store) wait(ctx context.Context, r *request) error {
+	if err := s.queue.put(ctx, r); err != nil {
+		return err
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func checkAppend(a eventlog.Append) error {
+	if len(a.Entries) == 0 {
+		return errors.New("no entries")
+	}
+	for i, e := range a.Entries {
+		if e.Stream == "" || len(e.Events) == 0 || len(e.Events) > eventlog.MaxEvents {
+			return fmt.Errorf("entry %d: %d events for stream %q", i, len(e.Events), e.Stream)
+		}
+		for _, before := range a.Entries[:i] {
+			if before.Stream == e.Stream {
+				return fmt.Errorf("two entries for stream %q", e.Stream)
+			}
+		}
+	}
+	return nil
+}
+
+// lockedReader makes a source of random bytes safe for concurrent use.
+type lockedReader struct {
+	mu sync.Mutex
+	r  io.Reader
+}
+
+func (l *lockedReader) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.Read(p)
+}

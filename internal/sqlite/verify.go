@@ -1,0 +1,363 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+// VerifyOptions says what Verify does.
+type VerifyOptions struct {
+	// Rebuild replaces the derived rows by those that follow from the log,
+	// unless the log itself is damaged. Appends wait meanwhile.
+	Rebuild bool
+	// Progress is told now and then which stream was read last and how many
+	// events were read so far.
+	Progress func(stream string, events int)
+}
+
+// Finding is one thing that is not as it must be. It names places, never content.
+type Finding struct {
+	Where string // a row of the log, a stream, a blob, or a derived row
+	Text  string
+}
+
+// maxFindings bounds the findings of a report.
+const maxFindings = 100
+
+// Report is the outcome of a verification.
+type Report struct {
+	Streams, Events int
+	Erased          int // events without content
+	Blobs           int
+	Findings        []Finding // the first ones
+	More            int       // findings beyond those
+	LogSound        bool      // false: derived rows were not compared
+	Rebuilt         bool
+}
+
+// OK says whether nothing was found.
+func (r *Report) OK() bool { return len(r.Findings) == 0 }
+
+func (r *Report) find(where, format string, args ...any) {
+	if len(r.Findings) == maxFindings {
+		r.More++
+		return
+	}
+	r.Findings = append(r.Findings, Finding{where, fmt.Sprintf(format, args...)})
+}
+
+// Verify reads the whole log and checks that sequences are gap-free (I-01),
+// that epochs never fall (I-15), that hashes and digests lead to each other
+// (I-04) and to the heads of the streams, that blobs are what their names say,
+// and that the derived rows are those that follow from the log (I-03). It sees
+// one moment of the database; appends go on beside it, save with Rebuild.
+func (s *Store) Verify(ctx context.Context, opt VerifyOptions) (Report, error) {
+	if opt.Rebuild {
+		var report Report
+		err := s.byWriter(ctx, func(w *writer) (err error) {
+			report, err = w.rebuild(ctx, opt)
+			return err
+		})
+		if err != nil { // perhaps of a wait that was given up: the report may still be in the making
+			return Report{}, fmt.Errorf("rebuild derived rows: %w", err)
+		}
+		return report, nil
+	}
+	report, err := s.verifySnapshot(ctx, opt)
+	if err != nil {
+		return Report{}, s.readErr("verify", err)
+	}
+	return report, nil
+}
+
+// verifySnapshot verifies in a read transaction.
+func (s *Store) verifySnapshot(ctx context.Context, opt VerifyOptions) (report Report, err error) {
+	s.queue.mu.Lock()
+	if s.queue.closed {
+		s.queue.mu.Unlock()
+		return report, eventlog.ErrClosed
+	}
+	s.reading.Add(1)
+	s.queue.mu.Unlock()
+	defer s.reading.Done()
+
+	conn, err := s.readers.db.(*sql.DB).Conn(ctx)
+	if err != nil {
+		return report, err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "BEGIN"); err != nil {
+		return report, err
+	}
+	defer func() { // takes the temporary tables with it
+		_, e := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		err = errors.Join(err, e)
+	}()
+	v := newVerification(s, conn, opt)
+	defer v.st.close()
+	err = v.run(ctx)
+	return v.report, err
+}
+
+// rebuild verifies in a transaction of the writer and replaces the derived
+// rows when the log is sound.
+func (w *writer) rebuild(ctx context.Context, opt VerifyOptions) (report Report, err error) {
+	v := newVerification(w.s, w.conn, opt)
+	defer v.st.close()
+	err = w.inTx(func() error {
+		if err := v.run(ctx); err != nil {
+			return err
+		}
+		if v.report.LogSound {
+			if err := v.replace(ctx); err != nil {
+				return err
+			}
+			v.report.Rebuilt = true
+		}
+		return v.drop(ctx)
+	}, nil)
+	return v.report, err
+}
+
+// checkGeneration brings the derived rows up to the generation of the code.
+func (w *writer) checkGeneration(ctx context.Context) error {
+	const query = "SELECT value FROM main.facts WHERE name = 'generation'"
+	var found int
+	err := w.st.row(ctx, []byte(query), nil, &found)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	known := w.s.cfg.Generation
+	switch {
+	case found > known:
+		return &NewerError{What: "derived rows", Found: found, Known: known}
+	case found == known:
+		return nil
+	case found > 0:
+		report, err := w.rebuild(ctx, VerifyOptions{})
+		if err != nil {
+			return fmt.Errorf("rebuild derived rows: %w", err)
+		}
+		if !report.Rebuilt {
+			f := report.Findings[0]
+			return fmt.Errorf("the log is damaged, derived rows cannot be rebuilt: %s: %s", f.Where, f.Text)
+		}
+	}
+	_, err = w.st.exec(ctx, []byte("INSERT INTO main.facts (name, value) VALUES ('generation', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"), known)
+	return err
+}
+
+// verification is one pass over the log in the order of commits. Derived rows
+// are computed into temporary tables on the way.
+type verification struct {
+	s       *Store
+	st      *statements
+	rebuilt *tables
+	opt     VerifyOptions
+	report  Report
+	streams map[event.Stream]*walked
+}
+
+// walked is how far a stream was read.
+type walked struct {
+	head     eventlog.Head
+	noData   int64 // last event without content
+	erasedBy int64 // last session.erased
+}
+
+const rebuiltPrefix = "temp.rebuilt_"
+
+func newVerification(s *Store, conn *sql.Conn, opt VerifyOptions) *verification {
+	st := newStatements(conn)
+	return &verification{s: s, st: st, rebuilt: newTables(st, rebuiltPrefix), opt: opt, streams: make(map[event.Stream]*walked)}
+}
+
+func (v *verification) run(ctx context.Context) error {
+	if err := v.create(ctx); err != nil {
+		return err
+	}
+	if err := v.walk(ctx); err != nil {
+		return err
+	}
+	if err := v.checkHeads(ctx); err != nil {
+		return err
+	}
+	v.report.LogSound = v.report.OK()
+	if err := v.checkBlobs(ctx); err != nil {
+		return err
+	}
+	if !v.report.LogSound {
+		return nil
+	}
+	for _, spec := range derived.Specs() {
+		if err := v.compare(ctx, spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyChunk bounds the rows that are in memory at a time.
+const verifyChunk = 64
+
+func (v *verification) walk(ctx context.Context) error {
+	for after := int64(0); ; {
+		select {
+		case <-v.s.queue.closing:
+			return eventlog.ErrClosed
+		default:
+		}
+		rows, err := v.st.query(ctx, []byte("SELECT "+logColumns+" FROM main.log WHERE id > ? ORDER BY id LIMIT ?"), after, verifyChunk)
+		if err != nil {
+			return err
+		}
+		chunk, err := collect(rows, scanLogRow)
+		if err != nil {
+			return err
+		}
+		for i := range chunk {
+			if err := v.row(ctx, &chunk[i]); err != nil {
+				return err
+			}
+		}
+		if len(chunk) == 0 {
+			return nil
+		}
+		last := &chunk[len(chunk)-1]
+		after = last.id
+		if v.opt.Progress != nil {
+			v.opt.Progress(string(last.Stream), v.report.Events)
+		}
+	}
+}
+
+// row checks one row of the log and computes what follows from it. After a
+// finding it goes on as if the row were right, so that one change is one finding.
+func (v *verification) row(ctx context.Context, r *logRow) error {
+	at := v.streams[r.Stream]
+	if at == nil {
+		at = &walked{}
+		v.streams[r.Stream] = at
+		v.report.Streams++
+	}
+	where := fmt.Sprintf("%s#%d", r.Stream, r.First)
+	found := len(v.report.Findings) + v.report.More
+	if r.First != at.head.Seq+1 {
+		v.report.find(where, "follows event %d: events are missing or out of order", at.head.Seq)
+	} else if err := r.Check(at.head.Hash); err != nil {
+		v.report.find(where, "%v", err)
+	}
+	if r.Epoch < at.head.Epoch {
+		v.report.find(where, "epoch fell from %d to %d", at.head.Epoch, r.Epoch)
+	}
+	if (r.Data == nil) != (r.Salt == nil) || (r.Data == nil) != (r.Digests != nil) {
+		v.report.find(where, "content is neither whole nor erased")
+	}
+	v.report.Events += r.Count
+	if r.Data == nil {
+		v.report.Erased += r.Count
+		at.noData = r.Last()
+	}
+	at.head = eventlog.Head{Seq: r.Last(), Epoch: r.Epoch, Hash: r.Hash}
+	if len(v.report.Findings)+v.report.More > found || r.Data == nil {
+		return nil
+	}
+	return v.derive(ctx, r, at, where)
+}
+
+// derive applies what follows from the events of a row.
+func (v *verification) derive(ctx context.Context, r *logRow, at *walked, where string) error {
+	events, err := r.Events()
+	if err != nil {
+		return err
+	}
+	for i := range events {
+		if err := events[i].Decode(); err != nil {
+			v.report.find(where, "%v", err)
+			return nil
+		}
+		if events[i].Type == event.TypeSessionErased {
+			at.erasedBy = events[i].Seq
+		}
+	}
+	changes, err := v.s.changesOf(r.Stream, events)
+	if err != nil {
+		v.report.find(where, "%v", err)
+		return nil
+	}
+	for _, c := range derived.Merge(changes) {
+		err := v.rebuilt.apply(ctx, c)
+		if err != nil && ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			v.report.find(where, "derived row cannot be built: %v", err)
+		}
+	}
+	return nil
+}
+
+// checkHeads compares the ends of the streams with those that were read.
+func (v *verification) checkHeads(ctx context.Context) error {
+	rows, err := v.st.query(ctx, []byte("SELECT stream, head, epoch, hash FROM main.streams ORDER BY stream"))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	stored := 0
+	for rows.Next() {
+		var stream event.Stream
+		var h eventlog.Head
+		var hash []byte
+		if err := rows.Scan(&stream, &h.Seq, &h.Epoch, &hash); err != nil {
+			return err
+		}
+		copy(h.Hash[:], hash)
+		stored++
+		at := v.streams[stream]
+		switch {
+		case at == nil:
+			v.report.find(string(stream), "has no events, where %d should be", h.Seq)
+			continue
+		case at.head != h:
+			v.report.find(string(stream), "ends at %d (epoch %d), where %d (epoch %d) should be, or with another hash",
+				at.head.Seq, at.head.Epoch, h.Seq, h.Epoch)
+		}
+		if at.noData > at.erasedBy {
+			v.report.find(string(stream), "content up to event %d is gone, and no session.erased after it says so", at.noData)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if stored < len(v.streams) {
+		v.report.find("streams", "%d streams have events, %d are listed", len(v.streams), stored)
+	}
+	return nil
+}
+
+func (v *verification) checkBlobs(ctx context.Context) error {
+	rows, err := v.st.query(ctx, []byte("SELECT owner, ref, bytes FROM main.blobs"))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var owner, ref string
+		var data []byte
+		if err := rows.Scan(&owner, &ref, &data); err != nil {
+			return err
+		}
+		v.report.Blobs++
+		if event.RefOf(data) != ref {
+			v.report.find("blob "+owner+" "+ref, "bytes do not match the digest")
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,252 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+// writer is the one who writes. All of it belongs to its goroutine.
+type writer struct {
+	s      *Store
+	db     *sql.DB
+	conn   *sql.Conn
+	st     *statements
+	tables *tables
+	heads  headCache
+
+	// Of the open transaction: the ends of streams as it leaves them, and the
+	// rows of the log that it has not inserted yet.
+	staged map[event.Stream]eventlog.Head
+	rows   []event.Row
+	// erased says that the transaction, or one before it, took content out
+	// whose bytes may still stand in the write-ahead log.
+	erased bool
+}
+
+func newWriter(s *Store, db *sql.DB, conn *sql.Conn) *writer {
+	st := newStatements(conn)
+	return &writer{s: s, db: db, conn: conn, st: st, tables: newTables(st, "main."),
+		staged: make(map[event.Stream]eventlog.Head)}
+}
+
+// run serves the queue until it is closed and empty, then closes the store.
+func (w *writer) run() {
+	defer close(w.s.done)
+	for {
+		batch := w.s.queue.take(w.s.cfg.MaxBatch, w.s.cfg.MaxBatchBytes)
+		if batch == nil {
+			break
+		}
+		if r := batch[0]; r.work != nil {
+			r.err = r.work(w)
+			close(r.done)
+			continue
+		}
+		w.commit(batch)
+		w.forget()
+	}
+	w.s.reading.Wait()
+	w.s.readers.close()
+	w.st.close()
+	// Readers first: the last connection to close folds the write-ahead log
+	// into the database, and a reader may not.
+	w.s.closeErr = errors.Join(w.s.readers.db.(*sql.DB).Close(), w.conn.Close(), w.db.Close(), w.s.lock.Close())
+}
+
+// commit commits a batch as one transaction. When that does not work, each of
+// its appends is tried alone, so that only the guilty fails.
+func (w *writer) commit(batch []*request) {
+	err := w.attempt(batch)
+	if err == nil || len(batch) == 1 {
+		for _, r := range batch {
+			r.finish(err)
+		}
+		return
+	}
+	for i := range batch {
+		alone := batch[i : i+1]
+		alone[0].finish(w.attempt(alone))
+	}
+}
+
+// finish tells who waits. failed is the failure of the transaction; the
+// append's own refusal stands in r already.
+func (r *request) finish(failed error) {
+	if failed != nil {
+		r.stamps, r.err = nil, fmt.Errorf("append: %w", failed)
+	}
+	close(r.done)
+}
+
+// attempt runs one transaction over the appends of a batch. Refused ones get
+// their error and take no part. An error means that nothing was committed, and
+// that the verdicts are void, since they may rest on appends that were undone.
+func (w *writer) attempt(batch []*request) error {
+	return w.inTx(func() error {
+		// Stored times have microseconds; what is returned is what is stored.
+		now := time.Now().UTC().Truncate(time.Microsecond)
+		for _, r := range batch {
+			r.stamps, r.err = nil, r.ctx.Err() // nobody waits for it any more
+			if r.err != nil {
+				continue
+			}
+			p, err := w.plan(r, now)
+			if err != nil {
+				r.err = err
+				continue
+			}
+			if err := w.execute(r, p); err != nil {
+				return err
+			}
+			r.stamps = p.stamps
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+		return w.writeHeads()
+	}, func() {
+		if w.s.cfg.OnCommit == nil {
+			return
+		}
+		var stamps []eventlog.Stamp
+		for _, r := range batch {
+			stamps = append(stamps, r.stamps...)
+		}
+		if len(stamps) > 0 {
+			w.s.cfg.OnCommit(stamps)
+		}
+	})
+}
+
+// inTx runs f in a transaction and committed after its commit. An error of f or
+// of the commit undoes everything.
+func (w *writer) inTx(f func() error, committed func()) error {
+	clear(w.staged)
+	w.rows = w.rows[:0]
+	if err := w.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	err := f()
+	if err == nil {
+		err = w.exec("COMMIT")
+	}
+	if err != nil {
+		// SQLite may have rolled back by itself; then this fails, and it may.
+		_ = w.exec("ROLLBACK")
+		return err
+	}
+	for s, h := range w.staged {
+		w.heads.put(s, h)
+	}
+	if committed != nil {
+		committed()
+	}
+	return nil
+}
+
+// head gives the end of a stream as the open transaction sees it.
+func (w *writer) head(s event.Stream) (eventlog.Head, error) {
+	if h, ok := w.staged[s]; ok {
+		return h, nil
+	}
+	if h, ok := w.heads.get(s); ok {
+		return h, nil
+	}
+	h, err := readHead(context.Background(), w.st, s)
+	if err == nil {
+		w.heads.put(s, h)
+	}
+	return h, err
+}
+
+const insertLog = "INSERT INTO main.log (stream, first_seq, count, epoch, time, session_id, user_id, meta, data, salt, prev, hash) VALUES "
+
+// flush inserts the rows of the log that the transaction has gathered.
+func (w *writer) flush() error {
+	for rest := w.rows; len(rest) > 0; {
+		n := groupSize(len(rest))
+		args := make([]any, 0, n*12)
+		for i := range rest[:n] {
+			r := &rest[i]
+			args = append(args, string(r.Stream), r.First, int64(r.Count), r.Epoch, event.FormatTime(r.Time),
+				string(r.SessionID), r.UserID, r.Meta, r.Data, r.Salt, r.Prev[:], r.Hash[:])
+		}
+		if err := w.insertMany(insertLog, "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", "", n, args); err != nil {
+			return fmt.Errorf("insert events: %w", err)
+		}
+		rest = rest[n:]
+	}
+	clear(w.rows) // let go of the data
+	w.rows = w.rows[:0]
+	return nil
+}
+
+// writeHeads stores the ends of the streams that the transaction moved.
+func (w *writer) writeHeads() error {
+	args := make([]any, 0, len(w.staged)*4)
+	for s, h := range w.staged {
+		args = append(args, string(s), h.Seq, h.Epoch, h.Hash[:])
+	}
+	for len(args) > 0 {
+		n := groupSize(len(args) / 4)
+		err := w.insertMany("INSERT INTO main.streams (stream, head, epoch, hash) VALUES ", "(?, ?, ?, ?)",
+			" ON CONFLICT (stream) DO UPDATE SET head = excluded.head, epoch = excluded.epoch, hash = excluded.hash", n, args[:n*4])
+		if err != nil {
+			return fmt.Errorf("move heads: %w", err)
+		}
+		args = args[n*4:]
+	}
+	return nil
+}
+
+// groupSize is the number of rows that the next statement inserts of n: a
+// power of two up to 64, so that a handful of prepared statements do.
+func groupSize(n int) int {
+	size := 1
+	for size*2 <= min(n, 64) {
+		size *= 2
+	}
+	return size
+}
+
+func (w *writer) insertMany(start, row, end string, n int, args []any) error {
+	text := make([]byte, 0, len(start)+n*(len(row)+2)+len(end))
+	text = append(text, start...)
+	text = append(text, row...)
+	text = append(text, strings.Repeat(", "+row, n-1)...)
+	text = append(text, end...)
+	_, err := w.st.exec(context.Background(), text, args...)
+	return err
+}
+
+// forget sees to it that erased content is not left in the write-ahead log
+// either. While a reader is in the way it is tried again after the next transaction.
+func (w *writer) forget() {
+	if !w.erased {
+		return
+	}
+	ctx := context.Background()
+	if w.exec("PRAGMA busy_timeout = 0") != nil {
+		return
+	}
+	var busy, frames, moved int
+	err := w.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &moved)
+	if err == nil && busy == 0 {
+		w.erased = false
+	}
+	_ = w.exec("PRAGMA busy_timeout = 5000") // nobody else writes; the timeout is for a person with a shell
+}
+
+// exec runs a statement without arguments. The writer's own work does not end
+// with anybody's context.
+func (w *writer) exec(text string) error {
+	_, err := w.st.exec(context.Background(), []byte(text))
+	return err
+}
