@@ -98,15 +98,13 @@ func (t *tables) check(c derived.Change) (derived.Spec, error) {
 	if !ok {
 		return spec, fmt.Errorf("no derived table %q", c.Table)
 	}
-	keys := len(spec.Key)
-	if c.Op == derived.Delete {
-		keys = len(c.Key) // a prefix
-	}
-	if len(c.Key) == 0 || len(c.Key) != keys || keys > len(spec.Key) {
+	if len(c.Key) == 0 || c.Op != derived.Delete && len(c.Key) != len(spec.Key) {
 		return spec, fmt.Errorf("%s %s: key of %d columns", c.Op, c.Table, len(c.Key))
 	}
 	for i, col := range c.Key {
-		if col.Name != spec.Key[i] || !fits(col) {
+		known := c.Op != derived.Delete && col.Name == spec.Key[i] ||
+			c.Op == derived.Delete && (slices.Contains(spec.Key, col.Name) || slices.Contains(spec.Columns, col.Name))
+		if !known || !fits(col) {
 			return spec, fmt.Errorf("%s %s: key column %s", c.Op, c.Table, col.Name)
 		}
 	}

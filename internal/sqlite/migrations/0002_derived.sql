@@ -31,6 +31,7 @@ CREATE TABLE aliases (
     session_id TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (user_id, alias)
 ) WITHOUT ROWID;
+CREATE INDEX aliases_session ON aliases (session_id);
 
 CREATE TABLE runs (
     session_id    TEXT NOT NULL,

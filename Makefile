@@ -1,0 +1,40 @@
+# Everything here needs Go and nothing else.
+
+GO ?= go
+STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VERSION ?= 0.1.0-dev
+LDFLAGS = -X github.com/holdfast-dev/holdfast/internal/version.Version=$(VERSION)
+
+.PHONY: help build demo test check race crash bench docs
+
+help: ## Say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+build: ## Build bin/holdfast
+	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/holdfast ./cmd/holdfast
+
+demo: ## The whole story in under a minute, without key or service
+	$(GO) run ./cmd/holdfast demo
+
+test: ## All tests
+	$(GO) test ./...
+
+check: ## Vet, staticcheck, formatting, house rules
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+	$(GO) test -run 'TestFloorPlan|TestPackageComments|TestNoSleep' .
+
+race: ## The race detector on rules, rooms and simulation
+	$(GO) test -race ./internal/canonjson ./internal/contract ./internal/event ./internal/session ./internal/outbox \
+		./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
+		./internal/httpapi ./client
+
+crash: ## The crash test at length: every append boundary, and 200 random instants
+	$(GO) test ./internal/daemon -run Crash -crash.random=200 -crash.boundaries=all -timeout 30m -v
+
+bench: ## Appends and runs a second, beside the machine's floor
+	$(GO) run ./bench
+
+docs: ## Write the generated reference pages anew
+	$(GO) test ./internal/event ./internal/httpapi ./internal/config ./internal/cli -run Reference -rewrite
