@@ -3,7 +3,9 @@
 GO ?= go
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION ?= 0.1.0-dev
-LDFLAGS = -X github.com/holdfast-dev/holdfast/internal/version.Version=$(VERSION)
+REVISION ?= $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
+PKG = github.com/holdfast-dev/holdfast/internal/version
+LDFLAGS = -X $(PKG).Version=$(VERSION) -X $(PKG).Revision=$(REVISION)
 
 .PHONY: help build demo test check race crash bench docs
 

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/holdfast-dev/holdfast/client"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -37,8 +38,8 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 
-	server, token string
-	json          bool
+	server, token, user string
+	json                bool
 }
 
 // exitError ends a command with a code; its message was shown, or is shown
@@ -71,6 +72,7 @@ func (a *app) exit(err error) int {
 	var ee *exitError
 	var ue usageError
 	var pe *problem.Error
+	var ce *client.Error
 	switch {
 	case err == nil:
 		return exitOK
@@ -88,6 +90,14 @@ func (a *app) exit(err error) int {
 			a.complain("  " + is.Path + ": " + is.Text)
 		}
 		return pe.Kind.ExitCode()
+	case errors.As(err, &ce):
+		a.complain(ce.Error())
+		for _, is := range ce.Problem.Issues {
+			if is.Path != "" && len(ce.Problem.Issues) > 1 {
+				a.complain("  " + is.Path + ": " + is.Text)
+			}
+		}
+		return codeOf(err)
 	}
 	a.complain(err.Error())
 	return codeOf(err)
@@ -105,10 +115,11 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
-	f.StringVar(&a.server, "server", envOr("HOLDFAST_SERVER", "http://127.0.0.1:7411"), "daemon to speak to: http://HOST:PORT or unix:PATH [HOLDFAST_SERVER]")
+	f.StringVar(&a.server, "server", os.Getenv("HOLDFAST_SERVER"), "daemon to speak to: http://HOST:PORT or unix:PATH [HOLDFAST_SERVER]")
 	f.StringVar(&a.token, "token", "", "access token [HOLDFAST_TOKEN]")
+	f.StringVar(&a.user, "user", "", "user whose sessions are meant, for tokens that are not bound to one")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.serveCommand(), a.verifyCommand(), a.configCommand())
+	root.AddCommand(a.serveCommand(), a.demoCommand(), a.verifyCommand(), a.configCommand())
 	root.AddCommand(a.clientCommands()...)
 	checkArgs(root)
 	return root
@@ -127,13 +138,6 @@ func checkArgs(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		checkArgs(sub)
 	}
-}
-
-func envOr(name, standard string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return standard
 }
 
 // print writes a value as indented JSON.

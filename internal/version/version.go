@@ -3,8 +3,12 @@ package version
 
 import "runtime/debug"
 
-// Version is set when a release is built (-ldflags "-X …/version.Version=v1.2.3").
-var Version = "0.1.0-dev"
+// Version and Revision are set when a release is built
+// (-ldflags "-X …/version.Version=1.2.3 -X …/version.Revision=abc").
+var (
+	Version  = "0.1.0-dev"
+	Revision = ""
+)
 
 // String is the version and the commit that the binary was built from.
 func String() string {
@@ -18,6 +22,9 @@ func String() string {
 // Commit is the short hash of the commit, with "-dirty" when files were
 // changed; empty when the build does not know.
 func Commit() string {
+	if Revision != "" {
+		return Revision
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/holdfast-dev/holdfast/api"
+)
+
+// errWaiting ends a follow: the run waits for a person.
+var errWaiting = errors.New("the run waits for a person")
+
+// follower tells a run's events as lines for a person.
+type follower struct {
+	w    io.Writer
+	live bool // show deltas: a person watches
+	open bool // a line of deltas is not ended
+
+	tools map[string]string // names of calls
+}
+
+// fields are the members of event data that are told.
+type fields struct {
+	Number      int             `json:"number"`
+	Repair      int             `json:"repair"`
+	NoTools     bool            `json:"no_tools"`
+	Attempt     int             `json:"attempt"`
+	Budget      int             `json:"budget"`
+	Name        string          `json:"name"`
+	Arguments   json.RawMessage `json:"arguments"`
+	Message     json.RawMessage `json:"message"`
+	Error       string          `json:"error"`
+	OK          bool            `json:"ok"`
+	Class       string          `json:"class"`
+	At          string          `json:"at"`
+	Code        string          `json:"code"`
+	Outcome     string          `json:"outcome"`
+	DurationMS  int64           `json:"duration_ms"`
+	Model       string          `json:"model"`
+	Route       string          `json:"route"`
+	Decision    string          `json:"decision"`
+	Reason      string          `json:"reason"`
+	OutputKind  string          `json:"output_kind"`
+	Partial     bool            `json:"partial"`
+	Resolution  string          `json:"resolution"`
+	Fingerprint string          `json:"fingerprint"`
+}
+
+// event tells one event; most say nothing that a person must see.
+func (v *follower) event(e *api.Event) error {
+	var d fields
+	if len(e.Data) > 0 {
+		if err := json.Unmarshal(e.Data, &d); err != nil {
+			return nil // an event of a newer daemon
+		}
+	}
+	if line := v.describe(e, &d); line != "" {
+		v.endLine()
+		fmt.Fprintf(v.w, "%s  %s\n", e.Time.Local().Format("15:04:05.000"), clean(line))
+	}
+	if e.Type == "run.needs_attention" {
+		return errWaiting
+	}
+	return nil
+}
+
+func (v *follower) describe(e *api.Event, d *fields) string {
+	switch e.Type {
+	case "run.queued":
+		return "queued"
+	case "run.started":
+		return "started"
+	case "step.started":
+		switch {
+		case d.Repair > 0:
+			return fmt.Sprintf("turn %d, repair %d: tools withheld", e.Turn, d.Repair)
+		case d.NoTools:
+			return fmt.Sprintf("turn %d, the last one: tools withheld", e.Turn)
+		}
+		return fmt.Sprintf("turn %d", e.Turn)
+	case "model.call.started":
+		if d.Attempt > 1 {
+			return fmt.Sprintf("  attempt %d at %s", d.Attempt, d.Model)
+		}
+		return "  asks " + d.Model
+	case "model.call.failed":
+		return fmt.Sprintf("  attempt %d failed: %s: %s", d.Attempt, d.Class, unquote(d.Message))
+	case "model.retry.scheduled":
+		return "  tries again at " + d.At
+	case "tool.call.requested":
+		if v.tools == nil {
+			v.tools = map[string]string{}
+		}
+		v.tools[e.CallID] = d.Name
+		return fmt.Sprintf("  → %s %s", d.Name, short(string(d.Arguments)))
+	case "tool.call.rejected":
+		return fmt.Sprintf("  ✗ %s rejected: %s", v.tools[e.CallID], unquote(d.Message))
+	case "tool.call.completed":
+		return fmt.Sprintf("  ← %s in %d ms", v.tools[e.CallID], d.DurationMS)
+	case "tool.call.failed", "tool.call.timeout":
+		return fmt.Sprintf("  ✗ %s failed", v.tools[e.CallID])
+	case "tool.call.retrying":
+		return fmt.Sprintf("  ↻ %s again: %s", v.tools[e.CallID], d.Reason)
+	case "tool.call.interrupted":
+		if d.Outcome != "" {
+			return fmt.Sprintf("  ? %s interrupted, outcome %s", v.tools[e.CallID], d.Outcome)
+		}
+		return fmt.Sprintf("  ✗ %s interrupted", v.tools[e.CallID])
+	case "contract.checked":
+		if d.OK {
+			return "  ✓ the answer meets the contract"
+		}
+		return "  ✗ the answer breaks the contract: " + d.Error
+	case "contract.repair.requested":
+		return fmt.Sprintf("repair %d of at most %d", d.Attempt, d.Budget)
+	case "run.needs_attention":
+		return "waits for a person"
+	case "run.resumed":
+		return "resumed"
+	case "run.completed", "run.cancelled", "run.interrupted":
+		return strings.TrimPrefix(e.Type, "run.")
+	case "run.failed":
+		return "failed: " + unquote(d.Message)
+	}
+	return ""
+}
+
+// delta shows streamed text where a person watches.
+func (v *follower) delta(d *api.Delta) {
+	if !v.live || d.Type != "text.delta" {
+		return
+	}
+	if !v.open {
+		fmt.Fprint(v.w, "              ")
+		v.open = true
+	}
+	fmt.Fprint(v.w, clean(d.Text))
+}
+
+func (v *follower) endLine() {
+	if v.open {
+		fmt.Fprintln(v.w)
+		v.open = false
+	}
+}
+
+// clean keeps what a model or a tool wrote from steering the terminal.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// short cuts a value for one line.
+func short(s string) string {
+	if r := []rune(s); len(r) > 100 {
+		return string(r[:99]) + "…"
+	}
+	return s
+}
+
+// unquote gives the text of a JSON string or of an event content.
+func unquote(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return short(s)
+	}
+	var c struct{ Text string }
+	if json.Unmarshal(raw, &c) == nil {
+		return short(c.Text)
+	}
+	return ""
+}

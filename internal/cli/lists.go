@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/client"
+)
+
+func (a *app) deliveriesCommand() *cobra.Command {
+	var q client.DeliveriesQuery
+	var page client.Page
+	list := &cobra.Command{Use: "list", Short: "List deliveries, newest first", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			l, err := c.Deliveries(cmd.Context(), q, page)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(l)
+			}
+			err = a.table("DELIVERY\tSTATUS\tATTEMPTS\tLAST\tCREATED\tRUN\tTARGET", func(w *tabwriter.Writer) {
+				for _, d := range l.Items {
+					fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", d.ID, d.Status, d.Attempts, or(d.LastCode, "-"), stamp(d.CreatedAt), d.RunID, d.TargetID)
+				}
+			})
+			a.more(l.NextCursor)
+			return err
+		})}
+	f := list.Flags()
+	f.StringVar(&q.Status, "status", "", "pending, retrying, delivered or dead_lettered")
+	f.StringVarP(&q.SessionID, "session", "s", "", "of this session id")
+	f.StringVarP(&q.RunID, "run", "r", "", "of this run")
+	f.StringVar(&q.TargetID, "target", "", "to this target")
+	pageFlags(list, &page)
+	show := &cobra.Command{Use: "show DELIVERY", Short: "Show a delivery", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			d, err := c.Delivery(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(d)
+		})}
+	var req api.ReplayDelivery
+	replay := &cobra.Command{Use: "replay DELIVERY", Short: "Send a dead letter again, with the same id and bytes", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			d, err := c.ReplayDelivery(cmd.Context(), args[0], &req)
+			if err != nil {
+				return err
+			}
+			return a.say(d, "%s stands at the end of its lane\n", d.ID)
+		})}
+	replay.Flags().BoolVar(&req.Force, "force", false, "also one that was delivered")
+	replay.Flags().StringVar(&req.Reason, "reason", "", "why, for the record")
+	return group("deliveries", "Look at deliveries and replay dead letters", list, show, replay)
+}
+
+func (a *app) routesCommand() *cobra.Command {
+	return &cobra.Command{Use: "routes", Short: "List the ways to models", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			routes, err := c.Routes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(routes)
+			}
+			return a.table("ROUTE\tPROVIDER\tMODEL\tDEFAULT", func(w *tabwriter.Writer) {
+				for _, r := range routes {
+					mark := ""
+					if r.Default {
+						mark = "yes"
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.Provider, r.Model, mark)
+				}
+			})
+		})}
+}
+
+func (a *app) toolsCommand() *cobra.Command {
+	return &cobra.Command{Use: "tools", Short: "List the configured tools", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			tools, err := c.Tools(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(tools)
+			}
+			return a.table("TOOL\tSOURCE\tSIDE EFFECT\tPOLICY\tDESCRIPTION", func(w *tabwriter.Writer) {
+				for _, t := range tools {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, t.Source, t.SideEffect, or(t.Policy, "-"), clean(short(t.Description)))
+				}
+			})
+		})}
+}
+
+func (a *app) tokenCommand() *cobra.Command {
+	var req api.CreateToken
+	create := &cobra.Command{Use: "create", Short: "Create an access token; it is shown once", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			req.UserID = a.user
+			t, err := c.CreateToken(cmd.Context(), &req)
+			if err != nil {
+				return err
+			}
+			return a.say(t, "%s\n", t.Token)
+		})}
+	create.Flags().StringVar(&req.Role, "role", "operator", "reader, operator or admin")
+	create.Flags().StringVar(&req.Name, "name", "", "what it is for")
+	list := &cobra.Command{Use: "list", Short: "List access tokens", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			tokens, err := c.Tokens(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(tokens)
+			}
+			return a.table("TOKEN\tNAME\tROLE\tUSER\tCREATED", func(w *tabwriter.Writer) {
+				for _, t := range tokens {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.ID, or(t.Name, "-"), t.Role, or(t.UserID, "all"), stamp(t.CreatedAt))
+				}
+			})
+		})}
+	revoke := &cobra.Command{Use: "revoke TOKEN-ID", Short: "Revoke an access token", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			if err := c.RevokeToken(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			return a.say(map[string]any{"revoked": args[0]}, "%s is revoked\n", args[0])
+		})}
+	return group("token", "Create, list and revoke access tokens", create, list, revoke)
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/client"
+)
+
+// maxInput bounds what is read from a file or standard input.
+const maxInput = 16 << 20
+
+func (a *app) runCommand() *cobra.Command {
+	var session, file, key, route, model string
+	var follow, detach bool
+	c := &cobra.Command{
+		Use:   "run [TEXT]",
+		Short: "Submit work, wait for the answer, and exit by the outcome",
+		Long: "Submit work to a session and wait for the answer. The answer goes to standard output: the text, or the\n" +
+			"canonical JSON of a session with an output contract. The input is TEXT, a file, or standard input (TEXT is -).\n" +
+			"A session that is named by an alias and does not exist is created.\n\n" +
+			"Exit codes: 0 completed, 1 failed, interrupted, cancelled or waiting for a person, 4 refused.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			text, err := a.input(args, file)
+			if err != nil {
+				return err
+			}
+			req := &api.SubmitRun{Content: api.Text(text), Route: route, Model: model}
+			run, err := a.submit(cmd.Context(), c, session, req, key)
+			if err != nil {
+				return err
+			}
+			if detach {
+				return a.showRun(run)
+			}
+			if follow {
+				err = a.follow(cmd.Context(), c, run.ID)
+			}
+			if err == nil {
+				run, err = c.Wait(cmd.Context(), run.ID)
+			}
+			if err != nil {
+				return err
+			}
+			return a.outcome(run)
+		}),
+	}
+	f := c.Flags()
+	f.StringVarP(&session, "session", "s", "default", "session: its id or alias")
+	f.StringVarP(&file, "file", "f", "", "read the input from a file")
+	f.StringVar(&key, "key", "", "idempotency key: the same key and input give the same run")
+	f.StringVar(&route, "route", "", "route to the model, instead of the session's")
+	f.StringVar(&model, "model", "", "model, instead of the route's")
+	f.BoolVar(&follow, "follow", false, "show turns, tools and repairs as they happen")
+	f.BoolVar(&detach, "detach", false, "do not wait; print the run")
+	return c
+}
+
+// input reads the text of a submission.
+func (a *app) input(args []string, file string) (string, error) {
+	var from io.Reader
+	switch {
+	case file != "" && len(args) > 0:
+		return "", usageError{errors.New("give TEXT or --file, not both")}
+	case file != "":
+		f, err := os.Open(file)
+		if err != nil {
+			return "", usageError{err}
+		}
+		defer f.Close()
+		from = f
+	case len(args) == 0 && terminal(a.in2()):
+		return "", usageError{errors.New("give TEXT, --file, or the input on standard input")}
+	case len(args) == 0 || args[0] == "-":
+		from = a.in
+	default:
+		return args[0], nil
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxInput+1))
+	if err != nil {
+		return "", err
+	}
+	if len(data) > maxInput {
+		return "", usageError{fmt.Errorf("the input holds more than %d bytes", maxInput)}
+	}
+	return string(data), nil
+}
+
+// in2 is standard input as something that may be a terminal.
+func (a *app) in2() io.Writer {
+	if f, ok := a.in.(*os.File); ok {
+		return f
+	}
+	return io.Discard
+}
+
+// submit submits; an alias that nobody has yet becomes a session.
+func (a *app) submit(ctx context.Context, c *client.Client, session string, req *api.SubmitRun, key string) (*api.Run, error) {
+	var opts []client.SubmitOption
+	if key != "" {
+		opts = append(opts, client.IdempotencyKey(key))
+	}
+	run, _, err := c.Submit(ctx, session, req, opts...)
+	if client.Code(err) == "session_not_found" && !strings.HasPrefix(session, "ses_") {
+		if _, err := c.CreateSession(ctx, &api.CreateSession{ID: session}); err != nil && client.Code(err) != "session_exists" {
+			return nil, err
+		}
+		run, _, err = c.Submit(ctx, session, req, opts...)
+	}
+	return run, err
+}
+
+// outcome prints the answer and gives the exit code of the run.
+func (a *app) outcome(run *api.Run) error {
+	if a.json {
+		if err := a.print(run); err != nil {
+			return err
+		}
+	} else if run.Status == api.RunCompleted {
+		for _, o := range run.Outputs {
+			fmt.Fprintln(a.out, o.Content)
+		}
+	}
+	switch {
+	case run.Status == api.RunCompleted:
+		return nil
+	case run.Status == api.RunNeedsAttention:
+		calls := make([]string, len(run.Attention))
+		for i, at := range run.Attention {
+			calls[i] = at.CallID
+		}
+		return &exitError{exitFailed, fmt.Sprintf("run %s waits for a person: nobody knows whether %s took effect; settle it with: holdfast runs resolve %s %s completed|failed|retry",
+			run.ID, strings.Join(calls, ", "), run.ID, strings.Join(calls[:min(1, len(calls))], ""))}
+	case run.Error != nil:
+		return &exitError{exitFailed, fmt.Sprintf("run %s %s: %s (%s)", run.ID, run.Status, run.Error.Message, run.Error.Code)}
+	}
+	return &exitError{exitFailed, fmt.Sprintf("run %s %s", run.ID, run.Status)}
+}
+
+// follow shows a run as it happens, until it is at its end or waits.
+func (a *app) follow(ctx context.Context, c *client.Client, run string) error {
+	v := &follower{w: a.err, live: terminal(a.err)}
+	err := c.StreamRun(ctx, run, 0, func(m client.Message) error {
+		switch {
+		case m.Event != nil && a.json:
+			return a.line(m.Event)
+		case m.Event != nil:
+			return v.event(m.Event)
+		case m.Delta != nil && !a.json:
+			v.delta(m.Delta)
+		}
+		return nil
+	})
+	if errors.Is(err, errWaiting) {
+		return nil
+	}
+	return err
+}

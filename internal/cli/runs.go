@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/client"
+)
+
+func (a *app) runsCommand() *cobra.Command {
+	var q client.RunsQuery
+	var page client.Page
+	list := &cobra.Command{Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			if q.SessionID != "" {
+				s, err := c.Session(cmd.Context(), q.SessionID)
+				if err != nil {
+					return err
+				}
+				q.SessionID = s.ID
+			}
+			l, err := c.Runs(cmd.Context(), q, page)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(l)
+			}
+			err = a.table("RUN\tSTATUS\tSUBMITTED\tSESSION\tINPUT", func(w *tabwriter.Writer) {
+				for _, r := range l.Items {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.ID, r.Status, stamp(r.SubmittedAt), r.SessionID, clean(short(r.Request.TextPreview)))
+				}
+			})
+			a.more(l.NextCursor)
+			return err
+		})}
+	list.Flags().StringVar(&q.Status, "status", "", "only runs of this status")
+	list.Flags().StringVarP(&q.SessionID, "session", "s", "", "only runs of this session")
+	pageFlags(list, &page)
+	show := &cobra.Command{Use: "show RUN", Short: "Show a run", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			r, err := c.Run(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(r)
+		})}
+	wait := &cobra.Command{Use: "wait RUN", Short: "Wait for a run and exit by its outcome", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			r, err := c.Wait(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.outcome(r)
+		})}
+	follow := &cobra.Command{Use: "follow RUN", Short: "Show a run as it happens, and exit by its outcome", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			if err := a.follow(cmd.Context(), c, args[0]); err != nil {
+				return err
+			}
+			r, err := c.Run(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.outcome(r)
+		})}
+	var reason string
+	cancel := &cobra.Command{Use: "cancel RUN", Short: "Cancel a run, queued or active", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			r, err := c.Cancel(cmd.Context(), args[0], reason)
+			if err != nil {
+				return err
+			}
+			return a.say(r, "asked %s to end\n", r.ID)
+		})}
+	cancel.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	var output string
+	resolve := &cobra.Command{
+		Use: "resolve RUN CALL completed|failed|retry", Short: "Settle an effect in doubt", Args: cobra.ExactArgs(3),
+		Long: "Settle a tool call that began and whose outcome nobody knows: completed (it took effect; --output is what the\n" +
+			"model sees), failed (it did not), or retry (start it again under a new call id).",
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			r, err := c.ResolveAttention(cmd.Context(), args[0], &api.ResolveAttention{CallID: args[1], Resolution: args[2], Output: output, Reason: reason})
+			if err != nil {
+				return err
+			}
+			return a.say(r, "%s is settled\n", args[1])
+		})}
+	resolve.Flags().StringVar(&output, "output", "", "what the model sees as the call's result")
+	resolve.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	return group("runs", "Look at, follow and end runs", list, show, wait, follow, cancel, resolve)
+}
+
+func (a *app) showRun(r *api.Run) error { return a.say(r, "%s\n", r.ID) }
+
+// line writes a value as one line of JSON.
+func (a *app) line(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	var session, run, kind, cursor string
+	var after int64
+	var limit int
+	var follow bool
+	c := &cobra.Command{
+		Use: "events", Short: "Read the log: of a session, of a run, or of all streams in the order of commits", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			ctx := cmd.Context()
+			tell := func(m client.Message) error {
+				if m.Event == nil {
+					return nil
+				}
+				return a.event(m.Event)
+			}
+			var l *api.List[api.Event]
+			var err error
+			switch {
+			case session != "" && run != "":
+				return usageError{errors.New("say --session or --run, not both")}
+			case follow && run != "":
+				return c.StreamRun(ctx, run, after, tell)
+			case follow && session != "":
+				return c.StreamSession(ctx, session, after, tell)
+			case follow:
+				return usageError{errors.New("--follow wants --session or --run")}
+			case run != "":
+				l, err = c.RunEvents(ctx, run, after, limit)
+			case session != "":
+				l, err = c.SessionEvents(ctx, session, after, limit)
+			default:
+				l, err = c.Events(ctx, cursor, kind, limit)
+			}
+			if err != nil {
+				return err
+			}
+			for i := range l.Items {
+				if err := a.event(&l.Items[i]); err != nil {
+					return err
+				}
+			}
+			a.more(l.NextCursor)
+			return nil
+		}),
+	}
+	f := c.Flags()
+	f.StringVarP(&session, "session", "s", "", "of this session")
+	f.StringVarP(&run, "run", "r", "", "of this run")
+	f.Int64Var(&after, "after", 0, "after this sequence")
+	f.StringVar(&cursor, "cursor", "", "go on from here, over all streams")
+	f.StringVar(&kind, "type", "", "only events of this type, over all streams")
+	f.IntVar(&limit, "limit", 200, "events at most")
+	f.BoolVar(&follow, "follow", false, "go on as they come")
+	return c
+}
+
+// event prints one event: a line of JSON, or for people.
+func (a *app) event(e *api.Event) error {
+	if a.json {
+		return a.line(e)
+	}
+	_, err := fmt.Fprintf(a.out, "%6d  %s  %-26s  %-20s  %s\n", e.Seq, e.Time.Local().Format("15:04:05.000"), e.Type, e.FSMState, clean(short(string(e.Data))))
+	return err
+}

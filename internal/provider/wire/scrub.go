@@ -1,0 +1,67 @@
+package wire
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+)
+
+// MaxMessage is the most of a vendor's words that an error holds, in bytes.
+const MaxMessage = 300
+
+const redacted = "[redacted]"
+
+// credential matches what looks like a key even when it is not ours.
+var credential = regexp.MustCompile(`(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|ghp|ghs|pplx|key)[-_][\w*.-]{6,}` +
+	`|\bAIza[\w-]{10,}|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?|\bbearer\s+[^\s"',;]+`)
+
+// Safe makes a vendor's text fit to be shown and stored: one line of at most
+// MaxMessage bytes of valid UTF-8, without the given secrets or anything that
+// looks like a credential. A page of HTML gives "".
+func Safe(text string, secrets ...string) string {
+	if len(text) > 16<<10 {
+		text = text[:16<<10]
+	}
+	if isHTML("", []byte(text)) || strings.Contains(text, "</") {
+		return ""
+	}
+	for _, secret := range secrets {
+		if len(secret) >= 4 { // shorter ones are placeholders, and are in many words
+			text = strings.ReplaceAll(text, secret, redacted)
+		}
+	}
+	text = credential.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), redacted)
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) {
+			return ' '
+		}
+		return r
+	}, text)
+	return cut(strings.Join(strings.Fields(text), " "), MaxMessage)
+}
+
+// cut shortens text to limit bytes at the border of a rune, with an ellipsis.
+func cut(text string, limit int) string {
+	const dots = "…"
+	if len(text) <= limit {
+		return text
+	}
+	return canonjson.CutRunes(text, limit-len(dots)) + dots
+}
+
+// isHTML says whether a body is a page for people.
+func isHTML(contentType string, body []byte) bool {
+	if strings.Contains(strings.ToLower(contentType), "html") {
+		return true
+	}
+	head := strings.TrimLeft(strings.TrimPrefix(string(body[:min(len(body), 512)]), "\xef\xbb\xbf"), " \t\r\n")
+	head = strings.ToLower(head)
+	for _, tag := range []string{"<!doctype", "<html", "<head", "<body", "<?xml", "<!--"} {
+		if strings.HasPrefix(head, tag) {
+			return true
+		}
+	}
+	return false
+}
