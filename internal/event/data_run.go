@@ -76,7 +76,7 @@ type PinnedContract struct {
 	Schema            canonjson.Value `json:"schema"`
 }
 
-// StopRequested is the content of run.cancel.requested and run.interrupt.requested.
+// CancelRequested asks one run to end, queued or active.
 type CancelRequested struct {
 	Actor  string `json:"actor,omitzero"`
 	Reason string `json:"reason,omitzero"`

@@ -15,8 +15,8 @@ type ContextBuilt struct {
 
 // StepStarted begins one logical model call.
 type StepStarted struct {
-	Number  int  `json:"number"`            // of the step in the run, from 1
 	NoTools bool `json:"no_tools,omitzero"` // tools are withheld (I-10)
+	Number  int  `json:"number"`            // of the step in the run, from 1
 	Repair  int  `json:"repair,omitzero"`   // number of the repair, from 1
 }
 
@@ -45,7 +45,6 @@ type ModelCallStarted struct {
 type ModelCallCompleted struct {
 	Attempt       int         `json:"attempt"`
 	DurationMS    int64       `json:"duration_ms"`
-	Finish        string      `json:"finish"`
 	FirstOutputMS int64       `json:"first_output_ms,omitzero"`
 	RawFinish     string      `json:"raw_finish,omitzero"` // the vendor's own word
 	Usage         *TokenUsage `json:"usage,omitzero"`      // absent: not known
@@ -106,10 +105,11 @@ type ToolInputEnded struct {
 }
 
 // ToolRequested is a call that the model asked for. Arguments is the canonical
-// object; when what came is none, Raw holds it. Malformed says why the call
+// object, or past InlineLimit Large; when what came is none, Raw holds it. Malformed says why the call
 // cannot run: no JSON object, or not one that the tool's schema takes.
 type ToolRequested struct {
 	Arguments canonjson.Value `json:"arguments,omitzero"`
+	Large     Content         `json:"large,omitzero"`
 	Level     string          `json:"level,omitzero"`
 	Malformed string          `json:"malformed,omitzero"`
 	MessageID string          `json:"message_id"`
@@ -213,6 +213,6 @@ func (*RepairRequested) EventType() Type    { return TypeRepairRequested }
 
 func (d *TextEnded) contents() []*Content      { return []*Content{&d.Content} }
 func (d *ToolInputEnded) contents() []*Content { return []*Content{&d.Content} }
-func (d *ToolRequested) contents() []*Content  { return []*Content{&d.Raw} }
+func (d *ToolRequested) contents() []*Content  { return []*Content{&d.Large, &d.Raw} }
 func (d *ToolCompleted) contents() []*Content  { return []*Content{&d.Output} }
 func (d *ToolFailed) contents() []*Content     { return []*Content{&d.Message} }

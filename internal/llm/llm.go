@@ -146,11 +146,11 @@ const (
 // Usage counts tokens of one attempt. A nil *Usage means unknown, which is
 // not zero. Input includes cached input; Output includes reasoning.
 type Usage struct {
-	CacheRead  int64 `json:"cache_read,omitempty"`
-	CacheWrite int64 `json:"cache_write,omitempty"`
+	CacheRead  int64 `json:"cache_read,omitzero"`
+	CacheWrite int64 `json:"cache_write,omitzero"`
 	Input      int64 `json:"input"`
 	Output     int64 `json:"output"`
-	Reasoning  int64 `json:"reasoning,omitempty"`
+	Reasoning  int64 `json:"reasoning,omitzero"`
 }
 
 // Add gives the sum of two usages; unknown plus anything is unknown.

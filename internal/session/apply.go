@@ -49,10 +49,14 @@ func (s *State) Apply(e *event.Event) error {
 		s.stop(e.RunID, &Stop{Interrupt: true, Reason: d.Reason})
 	case *event.RunStarted:
 		return s.start(e, d)
+	case *event.RunCompleted:
+		s.finish(e.RunID, "")
+	case *event.RunFailed:
+		s.finish(e.RunID, NoteFailed)
 	case *event.RunCancelled:
-		s.finish(e.RunID)
-	case *event.RunCompleted, *event.RunFailed, *event.RunInterrupted:
-		s.finish(e.RunID)
+		s.finish(e.RunID, NoteStopped)
+	case *event.RunInterrupted:
+		s.finish(e.RunID, NoteStopped)
 	default:
 		if s.Active != nil && s.Active.ID == e.RunID {
 			s.Active.apply(s, e)
@@ -110,8 +114,9 @@ func (s *State) start(e *event.Event, d *event.RunStarted) error {
 }
 
 // finish ends a run, queued or active. What a later run may be shown of it is
-// its input, its settled steps and its answer; drafts are dropped.
-func (s *State) finish(id event.RunID) {
+// its input, its settled steps and its answer; drafts are dropped. A note
+// closes a task that got no answer, so that no later run takes it up again.
+func (s *State) finish(id event.RunID, note string) {
 	for i, q := range s.Queue {
 		if q.ID == id {
 			s.Queue = append(s.Queue[:i:i], s.Queue[i+1:]...)
@@ -126,6 +131,9 @@ func (s *State) finish(id event.RunID) {
 		if !it.Draft {
 			kept = append(kept, it)
 		}
+	}
+	if note != "" {
+		kept = append(kept, Item{Kind: ItemText, Content: event.Content{Text: note}})
 	}
 	s.history = append(s.history, past{seq: s.Active.Seq, items: kept})
 	s.shown += len(kept)
@@ -170,7 +178,7 @@ func (r *Run) apply(s *State, e *event.Event) {
 		r.Repairs = d.Attempt
 		r.Items = append(r.Items, Item{Kind: ItemRepair, Content: event.Content{Text: d.Error}, Draft: true})
 	case *event.AttentionResolved: // a command: it knows the call, not the step
-		if r.Step != nil {
+		if r.Step != nil && r.Waiting {
 			r.resolve(e.CallID, d)
 		}
 	default:
@@ -222,6 +230,9 @@ func (r *Run) applyStep(e *event.Event) {
 	case *event.StepEnded:
 		r.endStep()
 	case *event.StepFailed:
+		if st.Whole && len(st.Calls) > 0 {
+			r.endStep() // its effects happened: a later run must see them
+		}
 		r.Step = nil
 	case *event.ToolRequested:
 		r.request(e.CallID, d)
@@ -232,7 +243,7 @@ func (r *Run) applyStep(e *event.Event) {
 
 func (r *Run) request(id event.CallID, d *event.ToolRequested) {
 	c := &Call{
-		ID: id, Original: d.Original, Name: d.Name, Part: d.Part, Arguments: d.Arguments,
+		ID: id, Original: d.Original, Name: d.Name, Part: d.Part, Arguments: d.Arguments, Large: d.Large,
 		Malformed: d.Malformed, Level: d.Level, State: CallRequested,
 	}
 	if t := r.tool(d.Name); t != nil {
@@ -272,7 +283,9 @@ func (r *Run) applyCall(e *event.Event) {
 		c.State, c.Result, c.IsError = CallDone, event.Content{Text: d.Message}, true
 	case *event.ToolInterrupted:
 		c.State, c.Result, c.IsError = CallDone, event.Content{Text: d.Message}, true
-		c.InDoubt = d.Outcome == OutcomeUnknown
+		if c.InDoubt = d.Outcome == OutcomeUnknown; c.InDoubt {
+			c.Result.Text += TextUnknown
+		}
 	}
 }
 
@@ -309,10 +322,12 @@ func (r *Run) endStep() {
 			continue
 		}
 		args := c.Arguments
-		if args == nil { // what is no JSON object never goes back to a vendor
+		if args == nil && c.Large.Empty() { // what is no JSON object never goes back to a vendor
 			args = canonjson.Value("{}")
 		}
-		r.Items = append(r.Items, Item{Kind: ItemCall, Step: st.ID, CallID: c.ID, Name: c.Name, Value: args, Part: c.Part, Draft: draft})
+		r.Items = append(r.Items, Item{
+			Kind: ItemCall, Step: st.ID, CallID: c.ID, Name: c.Name, Value: args, Content: shrink(c.Large), Part: c.Part, Draft: draft,
+		})
 	}
 	for _, c := range st.Calls {
 		if c.Original != "" {
@@ -328,9 +343,9 @@ func (r *Run) endStep() {
 
 // answerOf follows a person's retries from a call to the one whose result counts.
 func answerOf(calls []*Call, c *Call) *Call {
-	for _, x := range calls {
+	for _, x := range calls { // a retry stands behind its original
 		if x.Original == c.ID {
-			return answerOf(calls, x)
+			c = x
 		}
 	}
 	return c

@@ -64,7 +64,7 @@ func (b *builder) add(it *Item) {
 	case ItemReasoning:
 		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Reasoning, State: b.load(it.State), Maker: it.Maker})
 	case ItemCall:
-		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: string(it.Value)})
+		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it)})
 	case ItemResult:
 		b.put(llm.Tool, it.Step, llm.Content{Kind: llm.ToolResult, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), IsError: it.IsError})
 	}

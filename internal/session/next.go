@@ -88,8 +88,12 @@ func Next(s *State) []Action {
 		w.add(&event.StepFailed{Class: st.Failed.Class, Message: st.Failed.Message})
 		w.fail("model_"+st.Failed.Class, st.Failed.Message)
 		return decide(w)
-	default: // completed, but its end is not recorded: cannot be, they are one append
-		panic("session: attempt ended without an outcome")
+	default: // an attempt that ended without an outcome: these rules cannot have written that
+		w := newScript(s)
+		message := "the log holds an attempt that ended without an outcome"
+		w.add(&event.StepFailed{Class: string(llm.UnknownClass), Message: message})
+		w.fail("log_inconsistent", message)
+		return decide(w)
 	}
 }
 
@@ -258,6 +262,7 @@ func (s *State) checkCalls(w *script) bool {
 			continue
 		}
 		if by, why := refusal(st, c); why != "" {
+			w.about(c.ID, &event.PolicyChecked{Decision: policy.Reject, Reason: why, Rule: by})
 			w.about(c.ID, &event.ToolRejected{By: by, Message: why})
 			continue
 		}
@@ -346,9 +351,12 @@ func (s *State) afterWaiting() []Action {
 		if c.Resolution != event.ResolveRetry || answerOf(st.Calls, c) != c {
 			continue
 		}
+		if w.phase != PhaseActing {
+			w.enter(PhaseActing)
+		}
 		id := retryID(c.ID)
 		w.about(id, &event.ToolRequested{
-			Arguments: c.Arguments, Level: c.Level, MessageID: messageID(st.ID), Name: c.Name, Original: c.ID, Part: c.Part, Source: "person",
+			Arguments: c.Arguments, Large: c.Large, Level: c.Level, MessageID: messageID(st.ID), Name: c.Name, Original: c.ID, Part: c.Part, Source: "person",
 		})
 		w.about(id, &event.PolicyChecked{Decision: policy.Allow, Rule: "person"})
 		w.about(id, &event.ToolStarted{Level: c.Level, Name: c.Name})

@@ -61,7 +61,7 @@ func Answered(s *State, a *Answer) []event.Event {
 	}
 	w.add(&event.ModelCallCompleted{
 		Attempt: st.Attempt.Number, DurationMS: a.Duration.Milliseconds(), FirstOutputMS: a.FirstOutput.Milliseconds(),
-		Finish: string(a.Finish), RawFinish: bounded(a.RawFinish, 64), Usage: TokenUsage(a.Usage),
+		RawFinish: bounded(a.RawFinish, 64), Usage: TokenUsage(a.Usage),
 	})
 	for i := range a.Parts {
 		if a.Parts[i].Kind == llm.ToolCallWhole {
@@ -87,7 +87,12 @@ func (s *State) requested(w *script, p *OutputPart, msg string) {
 	case args[0] != '{':
 		d.Malformed, d.Raw = "JSON, but not an object", event.TextContent(p.Text)
 	default:
-		d.Arguments, d.Malformed = args, p.Invalid
+		d.Malformed = p.Invalid
+		if len(args) > event.InlineLimit {
+			d.Large = event.Content{Text: string(args)}
+		} else {
+			d.Arguments = args
+		}
 	}
 	w.about(CallIDAt(w.step, s.Active.Step.Attempt.Number, p.Index), d)
 }

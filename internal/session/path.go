@@ -31,7 +31,15 @@ const (
 	TextTurnInterrupted = "Provider turn interrupted"
 	TextToolsDisabled   = "Tools are disabled after the maximum agent steps"
 	TextRepairNoTools   = "Tools are disabled while an answer is corrected"
-	TextCutByLimit      = "The output limit cut this call before it was whole; it did not run"
+	// TextUnknown follows TextInterrupted in what the model is told of a call in doubt.
+	TextUnknown    = "; outcome unknown: it may have taken effect"
+	TextCutByLimit = "The output limit cut this call before it was whole; it did not run"
+)
+
+// Notes that stand in a later run's context in the place of an answer.
+const (
+	NoteFailed  = "[This task ended without an answer.]"
+	NoteStopped = "[This task was stopped before it was done. Do not take it up again unless asked.]"
 )
 
 // OutcomeUnknown marks a call that had started and whose effect nobody knows.

@@ -142,6 +142,7 @@ type Call struct {
 	Name       string
 	Part       int
 	Arguments  canonjson.Value
+	Large      event.Content // in the place of Arguments past event.InlineLimit
 	Malformed  string
 	Level      string
 	Idempotent bool

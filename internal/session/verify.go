@@ -28,6 +28,11 @@ func (s *State) verify() []Action {
 	}
 	w := newScript(s)
 	w.enter(PhaseVerifying)
+	if st.Finish == llm.FinishFilter { // no wrong answer but none: a repair cannot help
+		w.endStep(st)
+		w.fail("model_"+string(llm.ContentFilter), "the model's content filter stopped the answer")
+		return decide(w)
+	}
 	if r.Contract == nil {
 		w.endStep(st)
 		switch {
@@ -40,14 +45,20 @@ func (s *State) verify() []Action {
 		}
 		return decide(w)
 	}
-	value, err := r.Contract.Schema.Check(text.String())
-	verdict := &event.ContractChecked{Gate: "output", OK: err == nil}
-	if err != nil {
-		verdict.Error = err.Error()
+	verdict := &event.ContractChecked{Gate: "output"}
+	var value canonjson.Value
+	if st.Finish == llm.FinishLength { // also where what came happens to be valid
+		verdict.Error = "$: the output limit cut the answer"
+	} else {
+		var err error
+		if value, err = r.Contract.Schema.Check(text.String()); err != nil {
+			verdict.Error = err.Error()
+		}
 	}
+	verdict.OK = verdict.Error == ""
 	w.add(verdict)
 	w.endStep(st)
-	if err != nil {
+	if !verdict.OK {
 		s.wrong(w, verdict.Error)
 		return decide(w)
 	}
