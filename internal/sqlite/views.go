@@ -52,12 +52,11 @@ func many[T any](ctx context.Context, s *Store, op, text string, args []any, des
 // no update changes. So a cursor, the values of the last row, stays good
 // whatever is inserted.
 type list struct {
-	kind   string // first part of the cursor: one list's cursor is no other's
-	from   string // the query up to its conditions
-	order  []string
-	where  []string
-	args   []any
-	cursor []string
+	kind  string // first part of the cursor: one list's cursor is no other's
+	from  string // the query up to its conditions
+	order []string
+	where []string
+	args  []any
 }
 
 // match narrows the list, unless the value is empty.

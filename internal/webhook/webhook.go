@@ -65,11 +65,12 @@ type Failure struct {
 	// RetryAfter is how long the receiver asked to wait, at most
 	// MaxRetryAfter; 0 when it did not ask.
 	RetryAfter time.Duration
-	// Permanent says that no later attempt can succeed: the receiver is gone
-	// (410), or the request cannot be sent at all. Every other failure may heal:
-	// receivers answer 401, 404 or 422 while they are set up or repaired, a
-	// redirect is taken out, and the name of a refused address may come to
-	// point elsewhere. Bounds on attempts and age end what does not.
+	// Permanent says that another attempt cannot help: the receiver refused
+	// this body (a 4xx other than 408, 425 and 429), or the request cannot be
+	// sent at all. The delivery is parked at once, where a person sees it and
+	// replays it when the receiver is mended. Every other failure may heal, a
+	// redirect and a refused address among them: the name may come to point
+	// elsewhere.
 	Permanent bool
 	// Detail is a short fixed text, safe to show. It holds nothing of the
 	// receiver's answer and neither address nor secret.
@@ -159,6 +160,16 @@ func (s *Sender) prepare(ctx context.Context, r Request) (*http.Request, *Failur
 	return req, nil
 }
 
+// refuses says whether a status is the receiver's last word on this body:
+// every 4xx but those that ask to come again.
+func refuses(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status >= 400 && status < 500
+}
+
 // answered judges an answer by its status.
 func answered(resp *http.Response) *Failure {
 	status := resp.StatusCode
@@ -168,7 +179,7 @@ func answered(resp *http.Response) *Failure {
 	f := &Failure{
 		Code:       "http_" + strconv.Itoa(status),
 		RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now(), MaxRetryAfter),
-		Permanent:  status == http.StatusGone,
+		Permanent:  refuses(status),
 		Detail:     fmt.Sprintf("the receiver answered with status %d", status),
 	}
 	if status >= 300 && status < 400 {
