@@ -110,6 +110,8 @@ func (a *app) root() *cobra.Command {
 		Use:           "holdfast",
 		Short:         "A durable runtime for AI agents: JSON in, JSON out, nothing lost",
 		Version:       version.String(),
+		Args:          cobra.ArbitraryArgs,
+		RunE:          onlyHolds,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -25,16 +25,14 @@ func (a *app) connect() (*client.Client, error) {
 	}
 	if server == "" || token == "" {
 		if cfg, err := config.Load(configFile); err == nil {
-			address := cfg.Listen
-			if !strings.HasPrefix(address, "unix:") {
-				address = "http://" + address
-			} else {
-				address = "unix:" + cfg.Path(strings.TrimPrefix(address, "unix:"))
+			at := address(cfg)
+			if !strings.HasPrefix(at, "unix:") {
+				at = "http://" + at
 			}
 			if server == "" {
-				server = address
+				server = at
 			}
-			if token == "" && server == address {
+			if token == "" && server == at {
 				if data, err := os.ReadFile(daemon.TokenPath(cfg)); err == nil {
 					token = strings.TrimSpace(string(data))
 				}
@@ -84,9 +82,18 @@ func (a *app) with(do func(cmd *cobra.Command, c *client.Client, args []string) 
 
 // group is a command that only holds others.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short}
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: onlyHolds}
 	c.AddCommand(commands...)
 	return c
+}
+
+// onlyHolds runs a command that only holds others: it helps, and a name that
+// none of them has is a mistake.
+func onlyHolds(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("unknown command %q for %q; see %s --help", args[0], c.CommandPath(), c.CommandPath())}
+	}
+	return c.Help()
 }
 
 func (a *app) clientCommands() []*cobra.Command {

@@ -35,6 +35,12 @@ func (a *app) serveCommand() *cobra.Command {
 				return err
 			}
 			if listen != "" {
+				if path, ok := strings.CutPrefix(listen, "unix:"); ok {
+					if path, err = filepath.Abs(path); err != nil {
+						return err
+					}
+					listen = "unix:" + path
+				}
 				cfg.Listen = listen
 			}
 			return a.serve(cmd.Context(), cfg, addressFile)
@@ -65,7 +71,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	if err != nil {
 		return opened(err)
 	}
-	l, local, err := listen(cfg.Listen)
+	l, local, err := listen(address(cfg))
 	if err != nil {
 		return errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 	}
@@ -81,10 +87,10 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 		log.Info("first start: the admin token is in a file", "path", path)
 	}
 	d.Serve(l, local)
-	address := addressOf(l, local)
-	log.Info("listening", "address", address, "version", version.String(), "pid", os.Getpid())
+	at := addressOf(l, local)
+	log.Info("listening", "address", at, "version", version.String(), "pid", os.Getpid())
 	if addressFile != "" {
-		if err := writeWhole(addressFile, address+"\n"); err != nil {
+		if err := writeWhole(addressFile, at+"\n"); err != nil {
 			return errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 		}
 	}
@@ -92,7 +98,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	log.Info("stopping")
 	began := time.Now()
 	err = d.Stop(context.WithoutCancel(ctx))
-	log.Info("stopped", "took", time.Since(began).Round(time.Millisecond))
+	log.Info("stopped", "took_ms", time.Since(began).Milliseconds())
 	return err
 }
 
@@ -122,6 +128,15 @@ func listen(address string) (net.Listener, bool, error) {
 	return l, true, err
 }
 
+// address is where the configuration listens; a socket's path begins at the
+// folder of the configuration.
+func address(cfg *config.Config) string {
+	if path, ok := strings.CutPrefix(cfg.Listen, "unix:"); ok {
+		return "unix:" + cfg.Path(path)
+	}
+	return cfg.Listen
+}
+
 func addressOf(l net.Listener, local bool) string {
 	if local {
 		return "unix:" + l.Addr().String()
@@ -149,7 +164,6 @@ func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
 }
 
 func (a *app) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Look at the configuration"}
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -168,8 +182,7 @@ func (a *app) configCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.AddCommand(check)
-	return c
+	return group("config", "Look at the configuration", check)
 }
 
 func (a *app) verifyCommand() *cobra.Command {
