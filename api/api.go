@@ -187,8 +187,11 @@ type Attention struct {
 
 // Output is an answer.
 type Output struct {
-	OutputKind       string    `json:"output_kind"`
-	Content          string    `json:"content"`
+	OutputKind string `json:"output_kind"`
+	Content    string `json:"content"`
+	// ContentRef stands in lists in place of a Content of more than 16 KiB;
+	// GET /v1/runs/{r} has the content, and so has the session's blob of that name.
+	ContentRef       string    `json:"content_ref,omitempty"`
 	StructuredOutput Raw       `json:"structured_output,omitempty"`
 	At               time.Time `json:"at"`
 }
@@ -232,6 +235,12 @@ type ResolveAttention struct {
 // StopRun is the body of POST /v1/runs/{r}/cancel and /v1/sessions/{s}/interrupt.
 type StopRun struct {
 	Reason string `json:"reason,omitempty"`
+}
+
+// Interrupt is the answer of POST /v1/sessions/{s}/interrupt. Requested says
+// whether there was an active run that was asked to stop.
+type Interrupt struct {
+	Requested bool `json:"requested"`
 }
 
 // Delivery status.
@@ -305,6 +314,12 @@ type Delta struct {
 	Part    int    `json:"part"`
 	Text    string `json:"text,omitempty"`
 	Name    string `json:"name,omitempty"`
+}
+
+// Synced is the data of the one synced marker of a stream: what follows is live.
+type Synced struct {
+	// Seq is the last sequence that the reader has, or where it asked to begin.
+	Seq int64 `json:"seq"`
 }
 
 // CreateToken is the body of POST /v1/tokens.

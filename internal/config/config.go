@@ -54,9 +54,9 @@ type Route struct {
 	StructuredOutput bool `yaml:"structured_output"`
 	// Script is the file of a scripted model.
 	Script string `yaml:"script"`
-	// FirstByte bounds the wait for the first byte of an answer. Default 2m.
+	// FirstByte bounds the wait for the first byte of an answer. Default 5m.
 	FirstByte Duration `yaml:"first_byte"`
-	// Idle bounds the wait between two pieces of an answer. Default 1m.
+	// Idle bounds the wait between two pieces of an answer. Default 2m.
 	Idle Duration `yaml:"idle"`
 }
 

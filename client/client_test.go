@@ -1,0 +1,426 @@
+package client_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	mrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/client"
+	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tool"
+)
+
+// daemon is the real door over a real store; the engine's part is played by the test.
+type daemon struct {
+	t       *testing.T
+	store   *sqlite.Store
+	hub     *live.Hub
+	handler *httpapi.Handler
+	url     string
+	token   string
+}
+
+func newDaemon(t *testing.T) *daemon {
+	t.Helper()
+	d := &daemon{t: t, hub: &live.Hub{}}
+	var err error
+	d.store, err = sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Rows: eventlog.Rows, Sync: sqlite.SyncNormal,
+		OnCommit: func(stamps []eventlog.Stamp) {
+			for _, s := range stamps {
+				d.hub.Ring(s.Stream)
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.store.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	tools, err := tool.NewSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.handler, err = httpapi.New(httpapi.Config{
+		Store: d.store, Hub: d.hub, Version: "v", Logger: slog.New(slog.DiscardHandler),
+		Admission: admission.New(admission.Config{Store: d.store, Tools: tools, Random: rand.Reader,
+			Route: func(string, string) (event.Route, error) {
+				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
+			},
+			CheckTarget: func(event.ReplyTarget) error { return nil }}),
+		Routes: []api.Route{{Name: "main"}}, Tools: []api.Tool{{Name: "look", InputSchema: api.Raw("{}")}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, row, err := httpapi.NewToken(rand.Reader, "t", "admin", "", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.store.AddToken(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	d.token = text
+	srv := httptest.NewServer(d.handler)
+	t.Cleanup(srv.Close)
+	d.url = srv.URL
+	return d
+}
+
+func (d *daemon) append(run *api.Run, data ...event.Data) {
+	d.t.Helper()
+	var drafts []event.Event
+	for _, x := range data {
+		drafts = append(drafts, event.Event{SessionID: event.SessionID(run.SessionID), UserID: run.UserID, RunID: event.RunID(run.ID), Data: x})
+	}
+	d.appendTo(event.SessionID(run.SessionID).Stream(), nil, drafts...)
+}
+
+func (d *daemon) appendTo(s event.Stream, blobs []event.Blob, drafts ...event.Event) {
+	d.t.Helper()
+	_, err := d.store.Append(d.t.Context(), eventlog.Append{Blobs: blobs, Entries: []eventlog.Entry{{Stream: s, Expect: eventlog.AnyHead, Events: drafts}}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func atOnce(int) time.Duration { return 0 }
+
+func (d *daemon) client(opts ...client.Option) *client.Client {
+	d.t.Helper()
+	c, err := client.New(d.url, d.token, append([]client.Option{client.WithRetry(100, atOnce)}, opts...)...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return c
+}
+
+// must is for answers that the test goes on with.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestEveryOperation(t *testing.T) {
+	d := newDaemon(t)
+	ctx, c := t.Context(), d.client(client.WithUser("ann"))
+	s := must(c.CreateSession(ctx, &api.CreateSession{ID: "a.b"}))(t)
+	if s.UserID != "ann" || must(c.Session(ctx, "a.b"))(t).ID != s.ID {
+		t.Errorf("session %+v", s)
+	}
+	title, none := "T", ""
+	if got := must(c.UpdateSession(ctx, "a.b", &api.UpdateSession{Title: &title}))(t); got.Title != "T" {
+		t.Errorf("title %q", got.Title)
+	}
+	if got := must(c.UpdateSession(ctx, "a.b", &api.UpdateSession{Title: &none}))(t); got.Title != "" {
+		t.Errorf("title %q", got.Title)
+	}
+	must(c.SetInputContract(ctx, "a.b", &api.InputContract{Schema: api.Raw(`{"type":"string"}`)}))(t)
+	must(c.InputContract(ctx, "a.b"))(t)
+	must(c.SetOutputContract(ctx, "a.b", &api.OutputContract{Schema: api.Raw(`{"type":"string"}`)}))(t)
+	must(c.OutputContract(ctx, "a.b"))(t)
+	must(c.SetRoutePolicy(ctx, "a.b", &api.RoutePolicy{Route: "main"}))(t)
+	must(c.RoutePolicy(ctx, "a.b"))(t)
+	must(c.SetReplyTargets(ctx, "a.b", &api.ReplyTargets{ReplyTargets: []api.ReplyTarget{{Type: "webhook", URL: "https://a.test"}}}))(t)
+	if got := must(c.ReplyTargets(ctx, "a.b"))(t); len(got.ReplyTargets) != 1 {
+		t.Errorf("targets %+v", got)
+	}
+	for _, err := range []error{c.DeleteInputContract(ctx, "a.b"), c.DeleteOutputContract(ctx, "a.b"), c.DeleteRoutePolicy(ctx, "a.b"), c.DeleteReplyTargets(ctx, "a.b")} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if list := must(c.Sessions(ctx, "open", client.Page{Limit: 1}))(t); len(list.Items) != 1 {
+		t.Errorf("sessions %+v", list)
+	}
+
+	run, created, err := c.Submit(ctx, "a.b", &api.SubmitRun{Content: api.Text("<x> & y")}, client.IdempotencyKey("k"))
+	if err != nil || !created || run.Request.TextPreview != "<x> & y" {
+		t.Fatal(run, created, err)
+	}
+	again, created, err := c.Submit(ctx, "a.b", &api.SubmitRun{Content: api.Text("<x> & y")}, client.IdempotencyKey("k"))
+	if err != nil || created || again.ID != run.ID {
+		t.Fatal(again, created, err)
+	}
+	_, _, err = c.Submit(ctx, "a.b", &api.SubmitRun{Content: api.Text("z")}, client.IdempotencyKey("k"))
+	var e *client.Error
+	if !errors.As(err, &e) || e.Status != 409 || client.Code(err) != "idempotency_conflict" || e.Problem.Detail == "" {
+		t.Errorf("conflict: %v", err)
+	}
+	if asked, err := c.Interrupt(ctx, "a.b", ""); asked || err != nil {
+		t.Error(asked, err)
+	}
+	d.append(run, &event.RunStarted{}, &event.NeedsAttention{Calls: []event.CallID{"call_1"}})
+	if got := must(c.Wait(ctx, run.ID))(t); got.Status != api.RunNeedsAttention {
+		t.Errorf("status %s", got.Status)
+	}
+	must(c.ResolveAttention(ctx, run.ID, &api.ResolveAttention{CallID: "call_1", Resolution: "failed"}))(t)
+	must(c.Cancel(ctx, run.ID, "r"))(t)
+	big := strings.Repeat("long", 5000)
+	blob := event.NewBlob(event.SessionID(s.ID), event.BlobContent, []byte(big))
+	d.appendTo(event.SessionID(s.ID).Stream(), []event.Blob{blob},
+		event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Ref: blob.Ref, Bytes: len(big)}}},
+		event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: &event.RunCompleted{}})
+	if got := must(c.Run(ctx, run.ID))(t); got.Outputs[0].Content != big {
+		t.Error("the whole answer is not in the run")
+	}
+	list := must(c.Runs(ctx, client.RunsQuery{SessionID: s.ID, Status: "completed"}, client.Page{}))(t)
+	if string(must(c.Blob(ctx, "a.b", list.Items[0].Outputs[0].ContentRef))(t)) != big {
+		t.Error("the blob is another")
+	}
+	if got := must(c.SessionEvents(ctx, "a.b", 1, 2))(t); len(got.Items) != 2 || got.Items[0].Seq != 2 || got.NextCursor != "3" {
+		t.Errorf("events %+v", got)
+	}
+	if got := must(c.RunEvents(ctx, run.ID, 0, 1))(t); len(got.Items) != 1 || got.Items[0].Type != "run.created" {
+		t.Errorf("events %+v", got)
+	}
+	if got := must(c.Events(ctx, "", "run.created", 10))(t); len(got.Items) != 1 || got.NextCursor == "" {
+		t.Errorf("feed %+v", got)
+	}
+	target := event.TargetIDFor("ann", "webhook", "u")
+	dlv := event.DeliveryIDFor(event.RunID(run.ID), target, 1)
+	for _, x := range []event.Data{&event.DeliveryEnqueued{Address: blob.Ref, Body: blob.Ref, DeliveryID: dlv, Type: "webhook"}, &event.DeliveryDeadLettered{DeliveryID: dlv}} {
+		d.appendTo(target.Stream(), nil, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: x})
+	}
+	if got := must(c.Deliveries(ctx, client.DeliveriesQuery{RunID: run.ID, Status: "dead_lettered"}, client.Page{}))(t); len(got.Items) != 1 {
+		t.Errorf("deliveries %+v", got)
+	}
+	must(c.ReplayDelivery(ctx, string(dlv), &api.ReplayDelivery{}))(t)
+	must(c.Delivery(ctx, string(dlv)))(t)
+
+	tok := must(c.CreateToken(ctx, &api.CreateToken{Role: "reader"}))(t)
+	if got := must(c.Tokens(ctx))(t); len(got) != 2 {
+		t.Errorf("tokens %+v", got)
+	}
+	if err := c.RevokeToken(ctx, tok.ID); err != nil {
+		t.Error(err)
+	}
+	if len(must(c.Routes(ctx))(t)) != 1 || len(must(c.Tools(ctx))(t)) != 1 || must(c.Health(ctx))(t).Version != "v" || must(c.Ready(ctx))(t).Status != "ready" || len(must(c.OpenAPI(ctx))(t)) == 0 {
+		t.Error("inventory")
+	}
+	must(c.CloseSession(ctx, "a.b", "r"))(t)
+	if err := c.EraseSession(ctx, "a.b"); client.Code(err) != "session_active" { // the replayed delivery
+		t.Error(err)
+	}
+}
+
+// broken cuts every answer after some bytes.
+type broken struct {
+	mu   sync.Mutex
+	rng  *mrand.Rand
+	cuts int
+}
+
+func (b *broken) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cuts > 0 && b.rng.IntN(4) == 0 {
+		b.cuts--
+		return nil, io.ErrUnexpectedEOF
+	}
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && b.cuts > 0 {
+		b.cuts--
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(res.Body, int64(b.rng.IntN(20_000))), res.Body}
+	}
+	return res, err
+}
+
+// I-18: over connections that break anywhere each event is told once, in order.
+func TestStreamResumes(t *testing.T) {
+	d := newDaemon(t)
+	s := must(d.client().CreateSession(t.Context(), nil))(t)
+	run, _, err := d.client().Submit(t.Context(), s.ID, &api.SubmitRun{Content: api.Text("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 500 {
+			d.append(run, &event.StateEntered{From: fmt.Sprint(i)})
+			d.hub.Publish(event.SessionID(s.ID).Stream(), api.Delta{Type: event.LiveTextDelta, RunID: run.ID, Text: "l"})
+		}
+		d.append(run, &event.RunCompleted{})
+	})
+	for i := range 4 {
+		wg.Go(func() {
+			c := d.client(client.WithHTTPClient(&http.Client{Transport: &broken{rng: mrand.New(mrand.NewPCG(5, uint64(i))), cuts: 60}}))
+			last, synced := int64(1), 0
+			err := c.StreamRun(t.Context(), run.ID, 0, func(m client.Message) error {
+				switch {
+				case m.Event != nil:
+					if m.Event.Seq != last+1 {
+						return fmt.Errorf("seq %d after %d", m.Event.Seq, last)
+					}
+					last = m.Event.Seq
+				case m.Synced != nil:
+					synced++
+				case m.Delta.Text != "l":
+					return fmt.Errorf("delta %+v", m.Delta)
+				}
+				return nil
+			})
+			if err != nil || last != 504 || synced > 1 {
+				t.Errorf("seed %d: %v after %d, synced %d times", i, err, last, synced)
+			}
+		})
+	}
+	wg.Wait()
+	// A run that is over, from its end: nothing is told.
+	if err := d.client().StreamRun(t.Context(), run.ID, 504, func(client.Message) error { return errors.New("told") }); err != nil {
+		t.Error(err)
+	}
+	stop := errors.New("enough")
+	err = d.client().StreamSession(t.Context(), s.ID, 100, func(m client.Message) error {
+		if m.Event.Seq != 101 {
+			t.Errorf("seq %d", m.Event.Seq)
+		}
+		return stop
+	})
+	if !errors.Is(err, stop) {
+		t.Errorf("error %v, want the caller's", err)
+	}
+}
+
+func TestStreamEnds(t *testing.T) {
+	d := newDaemon(t)
+	c := d.client()
+	s := must(c.CreateSession(t.Context(), nil))(t)
+	tell := func(client.Message) error { return nil }
+	if err := c.StreamSession(t.Context(), "none", 0, tell); client.Code(err) != "session_not_found" {
+		t.Error(err)
+	}
+	err := c.StreamSession(t.Context(), s.ID, 0, func(m client.Message) error {
+		if m.Synced == nil {
+			return nil
+		}
+		return c.EraseSession(t.Context(), s.ID)
+	})
+	if client.Code(err) != "session_erased" {
+		t.Error(err)
+	}
+	other := must(c.CreateSession(t.Context(), nil))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	err = c.StreamSession(ctx, other.ID, 0, func(m client.Message) error {
+		if m.Synced != nil {
+			cancel()
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A connection that says nothing is given up, and no more often than is bounded.
+func TestSilentStream(t *testing.T) {
+	tries := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tries++
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	c := must(client.New(srv.URL, "", client.WithIdle(20*time.Millisecond), client.WithRetry(2, atOnce)))(t)
+	err := c.StreamSession(t.Context(), "s", 0, func(client.Message) error { return nil })
+	if !errors.Is(err, client.ErrUnreachable) || tries != 3 {
+		t.Errorf("%d tries: %v", tries, err)
+	}
+}
+
+func TestWaitComesAgain(t *testing.T) {
+	d := newDaemon(t)
+	s := must(d.client().CreateSession(t.Context(), nil))(t)
+	run, _, err := d.client().Submit(t.Context(), s.ID, &api.SubmitRun{Content: api.Text("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.append(run, &event.RunStarted{}, &event.RunFailed{Code: "c", Message: "m"})
+	c := d.client(client.WithHTTPClient(&http.Client{Transport: &broken{rng: mrand.New(mrand.NewPCG(1, 1)), cuts: 8}}))
+	if got := must(c.Wait(t.Context(), run.ID))(t); got.Error.Code != "c" {
+		t.Errorf("run %+v", got)
+	}
+	if _, err := c.Wait(t.Context(), "run_none"); client.Code(err) != "run_not_found" {
+		t.Error(err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	c := must(client.New("http://"+addr, "hf_secret", client.WithRetry(2, atOnce)))(t)
+	_, err = c.Wait(t.Context(), "r")
+	if !errors.Is(err, client.ErrUnreachable) || strings.Contains(err.Error(), "hf_secret") {
+		t.Error(err)
+	}
+	for _, bad := range []string{"", "127.0.0.1:80", "ftp://x", "unix:", "http://user:pass@x", "http://x?q"} {
+		if _, err := client.New(bad, ""); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	d := newDaemon(t)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: d.handler.Local()}}
+	srv.Start()
+	defer srv.Close()
+	c := must(client.New("unix:"+path, ""))(t)
+	if got := must(c.Tokens(t.Context()))(t); len(got) != 1 {
+		t.Errorf("tokens %+v", got)
+	}
+	// A path of an API behind a proxy, and answers that are none of ours.
+	odd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/base/v1/runs/..%2Fx" || r.URL.EscapedPath() == "/base/v1/runs/..%2Fx" {
+			http.Error(w, "<html>", http.StatusTeapot)
+			return
+		}
+		http.Redirect(w, r, "http://elsewhere.test", http.StatusFound)
+	}))
+	defer odd.Close()
+	c = must(client.New(odd.URL+"/base/", ""))(t)
+	var e *client.Error
+	if _, err := c.Run(t.Context(), "../x"); !errors.As(err, &e) || e.Status != http.StatusTeapot || client.Code(err) != "" {
+		t.Error(err)
+	}
+	if _, err := c.Routes(t.Context()); !errors.As(err, &e) || e.Status != http.StatusFound {
+		t.Error("a redirect was followed", err)
+	}
+}

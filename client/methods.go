@@ -1,0 +1,350 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+)
+
+// Page asks for one page of a list. The zero value is the first page of the
+// daemon's default size.
+type Page struct {
+	Limit  int
+	Cursor string // next_cursor of the page before
+}
+
+func (r *request) page(p Page) *request {
+	if p.Limit != 0 {
+		r.query.Set("limit", strconv.Itoa(p.Limit))
+	}
+	return r.with("cursor", p.Cursor)
+}
+
+// inSession names an operation on a session, by its ses_… id or its alias.
+func (c *Client) inSession(method, session string, path ...string) *request {
+	return to(method, append([]string{"v1", "sessions", session}, path...)...).with("user_id", c.user)
+}
+
+// CreateSession creates a session; req may be nil.
+func (c *Client) CreateSession(ctx context.Context, req *api.CreateSession) (*api.Session, error) {
+	var body api.CreateSession
+	if req != nil {
+		body = *req
+	}
+	if body.UserID == "" {
+		body.UserID = c.user
+	}
+	r := to(http.MethodPost, "v1", "sessions")
+	r.body = body
+	return call[api.Session](ctx, c, r)
+}
+
+// Sessions lists sessions, newest first. Status: open, closed, or empty for both.
+func (c *Client) Sessions(ctx context.Context, status string, p Page) (*api.List[api.Session], error) {
+	return call[api.List[api.Session]](ctx, c, to(http.MethodGet, "v1", "sessions").with("user_id", c.user).with("status", status).page(p))
+}
+
+// Session reads a session.
+func (c *Client) Session(ctx context.Context, session string) (*api.Session, error) {
+	return call[api.Session](ctx, c, c.inSession(http.MethodGet, session))
+}
+
+// UpdateSession changes the settings that req has; a pointer to a zero value clears one.
+func (c *Client) UpdateSession(ctx context.Context, session string, req *api.UpdateSession) (*api.Session, error) {
+	r := c.inSession(http.MethodPatch, session)
+	r.body = req
+	return call[api.Session](ctx, c, r)
+}
+
+// CloseSession ends the session's intake.
+func (c *Client) CloseSession(ctx context.Context, session, reason string) (*api.Session, error) {
+	r := c.inSession(http.MethodPost, session, "close")
+	r.body = api.StopRun{Reason: reason}
+	return call[api.Session](ctx, c, r)
+}
+
+// EraseSession deletes the session's content.
+func (c *Client) EraseSession(ctx context.Context, session string) error {
+	_, err := c.do(ctx, c.inSession(http.MethodDelete, session), nil)
+	return err
+}
+
+// Interrupt stops the session's active run, and says whether there was one.
+func (c *Client) Interrupt(ctx context.Context, session, reason string) (bool, error) {
+	r := c.inSession(http.MethodPost, session, "interrupt")
+	r.body = api.StopRun{Reason: reason}
+	out, err := call[api.Interrupt](ctx, c, r)
+	return err == nil && out.Requested, err
+}
+
+// Blob reads content that an event refers to by its digest.
+func (c *Client) Blob(ctx context.Context, session, ref string) ([]byte, error) {
+	res, err := c.send(ctx, c.inSession(http.MethodGet, session, "blobs", ref))
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	return readAll(ctx, res.Body)
+}
+
+func getSetting[T any](ctx context.Context, c *Client, session, name string) (*T, error) {
+	return call[T](ctx, c, c.inSession(http.MethodGet, session, name))
+}
+
+func putSetting[T any](ctx context.Context, c *Client, session, name string, v *T) (*T, error) {
+	r := c.inSession(http.MethodPut, session, name)
+	r.body = v
+	return call[T](ctx, c, r)
+}
+
+func (c *Client) deleteSetting(ctx context.Context, session, name string) error {
+	_, err := c.do(ctx, c.inSession(http.MethodDelete, session, name), nil)
+	return err
+}
+
+// InputContract reads the session's input contract.
+func (c *Client) InputContract(ctx context.Context, session string) (*api.InputContract, error) {
+	return getSetting[api.InputContract](ctx, c, session, "input-contract")
+}
+
+// SetInputContract sets it, and gives it in its closed form.
+func (c *Client) SetInputContract(ctx context.Context, session string, v *api.InputContract) (*api.InputContract, error) {
+	return putSetting(ctx, c, session, "input-contract", v)
+}
+
+// DeleteInputContract takes it away.
+func (c *Client) DeleteInputContract(ctx context.Context, session string) error {
+	return c.deleteSetting(ctx, session, "input-contract")
+}
+
+// OutputContract reads the session's output contract.
+func (c *Client) OutputContract(ctx context.Context, session string) (*api.OutputContract, error) {
+	return getSetting[api.OutputContract](ctx, c, session, "output-contract")
+}
+
+// SetOutputContract sets it, and gives it in its closed form.
+func (c *Client) SetOutputContract(ctx context.Context, session string, v *api.OutputContract) (*api.OutputContract, error) {
+	return putSetting(ctx, c, session, "output-contract", v)
+}
+
+// DeleteOutputContract takes it away.
+func (c *Client) DeleteOutputContract(ctx context.Context, session string) error {
+	return c.deleteSetting(ctx, session, "output-contract")
+}
+
+// RoutePolicy reads the session's choice of route and model.
+func (c *Client) RoutePolicy(ctx context.Context, session string) (*api.RoutePolicy, error) {
+	return getSetting[api.RoutePolicy](ctx, c, session, "route-policy")
+}
+
+// SetRoutePolicy sets it.
+func (c *Client) SetRoutePolicy(ctx context.Context, session string, v *api.RoutePolicy) (*api.RoutePolicy, error) {
+	return putSetting(ctx, c, session, "route-policy", v)
+}
+
+// DeleteRoutePolicy takes it away.
+func (c *Client) DeleteRoutePolicy(ctx context.Context, session string) error {
+	return c.deleteSetting(ctx, session, "route-policy")
+}
+
+// ReplyTargets reads where the session's answers go.
+func (c *Client) ReplyTargets(ctx context.Context, session string) (*api.ReplyTargets, error) {
+	return getSetting[api.ReplyTargets](ctx, c, session, "reply-targets")
+}
+
+// SetReplyTargets sets them.
+func (c *Client) SetReplyTargets(ctx context.Context, session string, v *api.ReplyTargets) (*api.ReplyTargets, error) {
+	return putSetting(ctx, c, session, "reply-targets", v)
+}
+
+// DeleteReplyTargets takes them away.
+func (c *Client) DeleteReplyTargets(ctx context.Context, session string) error {
+	return c.deleteSetting(ctx, session, "reply-targets")
+}
+
+// SubmitOption shapes a submission.
+type SubmitOption func(*request)
+
+// IdempotencyKey makes a submission safe to repeat: the same request under the
+// same key of a session gives the same run.
+func IdempotencyKey(key string) SubmitOption {
+	return func(r *request) { r.header.Set("Idempotency-Key", key) }
+}
+
+// Submit submits work. created is false when the idempotency key is known with
+// the same request; then the run is the one that exists.
+func (c *Client) Submit(ctx context.Context, session string, req *api.SubmitRun, opts ...SubmitOption) (run *api.Run, created bool, err error) {
+	r := c.inSession(http.MethodPost, session, "runs")
+	r.body = req
+	for _, o := range opts {
+		o(r)
+	}
+	run = new(api.Run)
+	status, err := c.do(ctx, r, run)
+	if err != nil {
+		return nil, false, err
+	}
+	return run, status == http.StatusAccepted, nil
+}
+
+// RunsQuery narrows a list of runs; an empty member does not.
+type RunsQuery struct{ SessionID, Status string }
+
+// Runs lists runs, newest first.
+func (c *Client) Runs(ctx context.Context, q RunsQuery, p Page) (*api.List[api.Run], error) {
+	return call[api.List[api.Run]](ctx, c, to(http.MethodGet, "v1", "runs").
+		with("user_id", c.user).with("session_id", q.SessionID).with("status", q.Status).page(p))
+}
+
+// Run reads a run.
+func (c *Client) Run(ctx context.Context, run string) (*api.Run, error) {
+	return call[api.Run](ctx, c, to(http.MethodGet, "v1", "runs", run))
+}
+
+// waitFor is how long one request of Wait waits at the daemon.
+const waitFor = 30 * time.Second
+
+// Wait waits until a run is at its end or waits for a person. It comes again
+// when the connection breaks or the daemon restarts.
+func (c *Client) Wait(ctx context.Context, run string) (*api.Run, error) {
+	failures := 0
+	for {
+		out, err := call[api.Run](ctx, c, to(http.MethodGet, "v1", "runs", run).with("wait", waitFor.String()))
+		switch {
+		case err == nil && (out.Terminal() || out.Status == api.RunNeedsAttention):
+			return out, nil
+		case err == nil:
+			failures = 0
+		case !passing(err):
+			return nil, err
+		default:
+			failures++
+			if err := c.pause(ctx, failures, err); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// Cancel asks for the end of one run, queued or active.
+func (c *Client) Cancel(ctx context.Context, run, reason string) (*api.Run, error) {
+	r := to(http.MethodPost, "v1", "runs", run, "cancel")
+	r.body = api.StopRun{Reason: reason}
+	return call[api.Run](ctx, c, r)
+}
+
+// ResolveAttention settles a tool call whose effect is in doubt.
+func (c *Client) ResolveAttention(ctx context.Context, run string, req *api.ResolveAttention) (*api.Run, error) {
+	r := to(http.MethodPost, "v1", "runs", run, "attention")
+	r.body = req
+	return call[api.Run](ctx, c, r)
+}
+
+func (r *request) events(after int64, limit int) *request {
+	if limit != 0 {
+		r.query.Set("limit", strconv.Itoa(limit))
+	}
+	r.query.Set("after", strconv.FormatInt(after, 10))
+	return r
+}
+
+// SessionEvents reads a page of a session's log after a sequence, ascending.
+// NextCursor is empty when nothing follows yet. Limit 0: the daemon's default.
+func (c *Client) SessionEvents(ctx context.Context, session string, after int64, limit int) (*api.List[api.Event], error) {
+	return call[api.List[api.Event]](ctx, c, c.inSession(http.MethodGet, session, "events").events(after, limit))
+}
+
+// RunEvents is SessionEvents of one run.
+func (c *Client) RunEvents(ctx context.Context, run string, after int64, limit int) (*api.List[api.Event], error) {
+	return call[api.List[api.Event]](ctx, c, to(http.MethodGet, "v1", "runs", run, "events").events(after, limit))
+}
+
+// Events reads a page of the feed over all streams, in the order of commits.
+// Cursor is the NextCursor of an earlier page, which is always there; empty:
+// the beginning. Type narrows to one type of event; empty: all.
+func (c *Client) Events(ctx context.Context, cursor, kind string, limit int) (*api.List[api.Event], error) {
+	r := to(http.MethodGet, "v1", "events").with("after", cursor).with("type", kind).with("user_id", c.user)
+	if limit != 0 {
+		r.query.Set("limit", strconv.Itoa(limit))
+	}
+	return call[api.List[api.Event]](ctx, c, r)
+}
+
+// DeliveriesQuery narrows a list of deliveries; an empty member does not.
+type DeliveriesQuery struct{ SessionID, RunID, TargetID, Status string }
+
+// Deliveries lists deliveries, newest first.
+func (c *Client) Deliveries(ctx context.Context, q DeliveriesQuery, p Page) (*api.List[api.Delivery], error) {
+	return call[api.List[api.Delivery]](ctx, c, to(http.MethodGet, "v1", "deliveries").with("user_id", c.user).
+		with("session_id", q.SessionID).with("run_id", q.RunID).with("target_id", q.TargetID).with("status", q.Status).page(p))
+}
+
+// Delivery reads a delivery.
+func (c *Client) Delivery(ctx context.Context, delivery string) (*api.Delivery, error) {
+	return call[api.Delivery](ctx, c, to(http.MethodGet, "v1", "deliveries", delivery))
+}
+
+// ReplayDelivery sends a dead-lettered delivery again, or with force a delivered one.
+func (c *Client) ReplayDelivery(ctx context.Context, delivery string, req *api.ReplayDelivery) (*api.Delivery, error) {
+	r := to(http.MethodPost, "v1", "deliveries", delivery, "replay")
+	r.body = req
+	return call[api.Delivery](ctx, c, r)
+}
+
+// CreateToken creates a token, whose text is in the answer this once.
+func (c *Client) CreateToken(ctx context.Context, req *api.CreateToken) (*api.Token, error) {
+	r := to(http.MethodPost, "v1", "tokens")
+	r.body = req
+	return call[api.Token](ctx, c, r)
+}
+
+// Tokens lists tokens, oldest first.
+func (c *Client) Tokens(ctx context.Context) ([]api.Token, error) {
+	return all[api.Token](ctx, c, "tokens")
+}
+
+// RevokeToken revokes a token by its tok_… id.
+func (c *Client) RevokeToken(ctx context.Context, token string) error {
+	_, err := c.do(ctx, to(http.MethodDelete, "v1", "tokens", token), nil)
+	return err
+}
+
+// Routes lists the configured routes to models.
+func (c *Client) Routes(ctx context.Context) ([]api.Route, error) {
+	return all[api.Route](ctx, c, "routes")
+}
+
+// Tools lists the configured tools.
+func (c *Client) Tools(ctx context.Context) ([]api.Tool, error) {
+	return all[api.Tool](ctx, c, "tools")
+}
+
+func all[T any](ctx context.Context, c *Client, name string) ([]T, error) {
+	out, err := call[api.List[T]](ctx, c, to(http.MethodGet, "v1", name))
+	if err != nil {
+		return nil, err
+	}
+	return out.Items, nil
+}
+
+// Health says whether the daemon's process answers.
+func (c *Client) Health(ctx context.Context) (*api.Health, error) {
+	return call[api.Health](ctx, c, to(http.MethodGet, "healthz"))
+}
+
+// Ready says whether the daemon takes work.
+func (c *Client) Ready(ctx context.Context) (*api.Health, error) {
+	return call[api.Health](ctx, c, to(http.MethodGet, "readyz"))
+}
+
+// OpenAPI reads the daemon's OpenAPI document.
+func (c *Client) OpenAPI(ctx context.Context) (api.Raw, error) {
+	out, err := call[api.Raw](ctx, c, to(http.MethodGet, "openapi.json"))
+	if err != nil {
+		return nil, err
+	}
+	return *out, nil
+}

@@ -1,0 +1,179 @@
+package httpapi
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+)
+
+// property is everything that one user has.
+type property struct {
+	session, alias, run, delivery, token, ref string
+}
+
+func (w *world) property(user string) property {
+	w.t.Helper()
+	s := into[api.Session](w.do("POST", "/v1/sessions", w.admin, api.CreateSession{UserID: user, ID: "alias-of-" + user,
+		InputContract: &api.InputContract{Schema: api.Raw(`{"type":"string"}`)}, OutputContract: &api.OutputContract{Schema: api.Raw(`{"type":"string"}`)},
+		RoutePolicy: &api.RoutePolicy{Route: "main"}, ReplyTargets: []api.ReplyTarget{{Type: "webhook", URL: "https://" + user + ".test"}}}).want(201))
+	run := into[api.Run](w.do("POST", "/v1/sessions/"+s.ID+"/runs", w.admin, `{"content":"\"text of `+user+`\""}`).want(202))
+	big := strings.Repeat("long text of "+user, 2000)
+	dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: big}})
+	tok := into[api.Token](w.do("POST", "/v1/tokens", w.admin, `{"role":"reader","user_id":"`+user+`"}`).want(201))
+	return property{s.ID, s.Alias, run.ID, string(dlv), tok.ID, event.RefOf([]byte(big))}
+}
+
+// in fills the path of a route.
+func (p property) in(path, session string) string {
+	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref).Replace(path)
+}
+
+// everything is what the streams of a user hold.
+func (w *world) everything(user string) string {
+	w.t.Helper()
+	page := into[api.List[api.Raw]](w.do("GET", "/v1/events?limit=1000&user_id="+user, w.admin, nil).want(200))
+	var b strings.Builder
+	for _, e := range page.Items {
+		b.Write(e)
+	}
+	return b.String()
+}
+
+// bodies are requests that would be good of the owner.
+var bodies = map[string]string{
+	"updateSession": `{"title":"mine now"}`, "submitRun": `{"content":"\"x\""}`, "putInputContract": `{"schema":{"type":"number"}}`,
+	"putOutputContract": `{"schema":{"type":"number"}}`, "putRoutePolicy": `{"model":"z"}`, "putReplyTargets": `{"reply_targets":[]}`,
+	"resolveAttention": `{"call_id":"c","resolution":"retry"}`, "createToken": `{"role":"admin"}`,
+}
+
+// send sends a route's request and reads what comes of the answer, which may
+// be a stream: its first kilobytes.
+func (w *world) send(rt *route, path, token string) (int, string) {
+	w.t.Helper()
+	var body any
+	if rt.action.body != nil {
+		body = bodies[rt.id]
+	}
+	res, err := w.server.Client().Do(w.request(rt.method, path, token, body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.Header.Get("Content-Type") == "text/event-stream" {
+		return res.StatusCode, ""
+	}
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+// I-34: over every operation, what another user has is not there.
+func TestUsersAreApart(t *testing.T) {
+	w := newWorld(t)
+	ann, bob := w.property("ann"), w.property("bob")
+	mine := w.token("admin", "ann")
+	before := w.everything("bob")
+	secrets := []string{bob.session, bob.run, bob.delivery, bob.token, "text of bob", "bob.test", `"bob"`}
+	for _, rt := range table() {
+		named := strings.Contains(rt.path, "{")
+		paths := []string{bob.in(rt.path, bob.session)}
+		if strings.Contains(rt.path, "{s}") {
+			paths = append(paths, bob.in(rt.path, bob.alias), bob.in(rt.path, bob.alias)+"?user_id=bob", bob.in(rt.path, bob.session)+"?user_id=bob")
+		}
+		for _, p := range rt.params {
+			if p == pOwner {
+				if status, _ := w.send(&rt, rt.path+"?user_id=bob", mine); status != http.StatusForbidden {
+					t.Errorf("%s of another user: %d", rt.id, status)
+				}
+			}
+			if p.name == "session_id" {
+				paths = append(paths, rt.path+"?session_id="+bob.session)
+			}
+			if p.name == "run_id" {
+				paths = append(paths, rt.path+"?run_id="+bob.run)
+			}
+		}
+		for _, path := range paths {
+			status, body := w.send(&rt, path, mine)
+			if named && status != http.StatusNotFound && !(status == http.StatusForbidden && strings.Contains(path, "user_id=bob")) {
+				t.Errorf("%s %s: %d %s", rt.method, path, status, body)
+			}
+			for _, s := range secrets {
+				if strings.Contains(body, s) {
+					t.Errorf("%s %s shows %s: %s", rt.method, path, s, body)
+				}
+			}
+		}
+	}
+	if w.everything("bob") != before {
+		t.Error("another user's streams have grown")
+	}
+	if list := into[api.List[api.Token]](w.do("GET", "/v1/tokens", w.admin, nil)); !strings.Contains(string(w.do("GET", "/v1/tokens", w.admin, nil).body), bob.token) {
+		t.Errorf("another user's token is gone: %d are left", len(list.Items))
+	}
+	// The same requests are good ones of the owner, so that the refusals mean something.
+	for _, rt := range table() {
+		if rt.id == "eraseSession" || rt.id == "revokeToken" || rt.id == "closeSession" {
+			continue // at the end
+		}
+		status, body := w.send(&rt, ann.in(rt.path, ann.session), mine)
+		if status == 404 || status == 401 || status == 403 {
+			t.Errorf("%s is refused to the owner: %d %s", rt.id, status, body)
+		}
+		if rt.id == "deleteInputContract" || rt.id == "deleteOutputContract" || rt.id == "deleteRoutePolicy" {
+			put := route{method: "PUT", id: "put" + strings.TrimPrefix(rt.id, "delete"), action: action{body: typeRaw}}
+			if status, body := w.send(&put, ann.in(rt.path, ann.session), mine); status != 200 {
+				t.Errorf("put back: %d %s", status, body)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/tokens/" + ann.token} {
+		w.do("DELETE", path, mine, nil).want(204)
+	}
+}
+
+// Every operation wants its role, and no less.
+func TestRoles(t *testing.T) {
+	w := newWorld(t)
+	own := w.property("ann")
+	tokens := map[role]string{public: "", reader: w.token("reader", "ann"), operator: w.token("operator", "ann")}
+	odd := w.token("janitor", "ann")
+	before := w.everything("")
+	for _, rt := range table() {
+		path := own.in(rt.path, own.session)
+		for have, token := range tokens {
+			if have >= rt.role {
+				continue
+			}
+			want := http.StatusForbidden
+			if have == public {
+				want = http.StatusUnauthorized
+			}
+			if status, body := w.send(&rt, path, token); status != want {
+				t.Errorf("%s with %s: %d, want %d: %s", rt.id, have, status, want, body)
+			}
+		}
+		if rt.role > public {
+			if status, _ := w.send(&rt, path, odd); status != http.StatusForbidden {
+				t.Errorf("%s with a role that nobody knows: %d", rt.id, status)
+			}
+		}
+	}
+	if w.everything("") != before {
+		t.Error("a refused request changed something")
+	}
+	for _, rt := range table() {
+		if rt.method != "GET" && rt.role < operator {
+			t.Errorf("%s changes things and wants only %s", rt.id, rt.role)
+		}
+		if strings.HasPrefix(rt.path, "/v1/") == (rt.role == public) {
+			t.Errorf("%s is %s", rt.id, rt.role)
+		}
+	}
+}

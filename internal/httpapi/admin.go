@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+)
+
+// A token that is bound to a user administers the tokens of that user, and no others.
+
+func createToken(c *call, req *api.CreateToken) error {
+	if _, ok := roleOf(req.Role); !ok {
+		return problem.New(problem.Invalid, "invalid_role", "role must be reader, operator or admin")
+	}
+	if len(req.Name) > 128 {
+		return problem.New(problem.TooLarge, "name_too_large", "name holds more than 128 bytes")
+	}
+	user := ""
+	if req.UserID != "" || c.who.UserID != "" {
+		var err error
+		if user, err = c.who.User(req.UserID); err != nil {
+			return err
+		}
+	}
+	text, row, err := NewToken(c.cfg.Random, req.Name, req.Role, user, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Store.AddToken(c.ctx(), row); err != nil {
+		return err
+	}
+	out := token(&row)
+	out.Token = text
+	return c.json(http.StatusCreated, out)
+}
+
+func token(row *eventlog.TokenRow) api.Token {
+	return api.Token{ID: row.ID, Name: row.Name, Role: row.Role, UserID: row.UserID, CreatedAt: row.CreatedAt.UTC()}
+}
+
+func listTokens(c *call) error {
+	rows, err := c.cfg.Store.ListTokens(c.ctx())
+	if err != nil {
+		return err
+	}
+	out := api.List[api.Token]{Items: []api.Token{}}
+	for i := range rows {
+		if c.who.Sees(rows[i].UserID) {
+			out.Items = append(out.Items, token(&rows[i]))
+		}
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func deleteToken(c *call) error {
+	none := problem.New(problem.NotFound, "token_not_found", "there is no such token")
+	id := c.r.PathValue("t")
+	rows, err := c.cfg.Store.ListTokens(c.ctx())
+	if err != nil {
+		return err
+	}
+	seen := false
+	for i := range rows {
+		seen = seen || rows[i].ID == id && c.who.Sees(rows[i].UserID)
+	}
+	if !seen {
+		return none
+	}
+	err = c.cfg.Store.DeleteToken(c.ctx(), id)
+	c.tokens.clear()
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return none
+	}
+	if err != nil {
+		return err
+	}
+	return c.noContent()
+}
+
+func listRoutes(c *call) error {
+	return c.json(http.StatusOK, api.List[api.Route]{Items: some(c.cfg.Routes)})
+}
+
+func listTools(c *call) error {
+	return c.json(http.StatusOK, api.List[api.Tool]{Items: some(c.cfg.Tools)})
+}
+
+// some is list, never nil: an empty list is [].
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func healthz(c *call) error {
+	return c.json(http.StatusOK, api.Health{Status: "ok", Version: c.cfg.Version})
+}
+
+func readyz(c *call) error {
+	if c.cfg.Ready != nil {
+		if err := c.cfg.Ready(); err != nil {
+			return problem.New(problem.Unavailable, "not_ready", "the daemon does not take work now").Because(err)
+		}
+	}
+	return c.json(http.StatusOK, api.Health{Status: "ready", Version: c.cfg.Version})
+}
+
+func openAPI(c *call) error { return c.bytes(http.StatusOK, "application/json", c.openapi) }

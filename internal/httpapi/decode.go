@@ -1,0 +1,154 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+)
+
+// read reads the body into a type of package api: strict JSON within bounds,
+// no member that the type does not have. No body reads as {}.
+func (c *call) read(to any) error {
+	body, err := c.readAll()
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return withStatus(http.StatusRequestTimeout, problem.New(problem.Invalid, "body_timeout", "the body did not come in time").Because(err))
+	case errors.As(err, &tooLarge):
+		return problem.New(problem.TooLarge, "body_too_large", "the body holds more than %d bytes", tooLarge.Limit)
+	case err != nil:
+		return problem.New(problem.Invalid, "invalid_body", "the body cannot be read").Because(err)
+	case len(body) == 0:
+		return c.complete(to)
+	}
+	media, params, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
+	charset := params["charset"]
+	if err != nil || media != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return withStatus(http.StatusUnsupportedMediaType,
+			problem.New(problem.Invalid, "unsupported_media_type", "a body must be sent with Content-Type: application/json").Because(err))
+	}
+	c.body, err = canonjson.Parse(body, canonjson.Limits{Bytes: int(c.cfg.MaxBody)})
+	if err != nil {
+		var syntax *canonjson.SyntaxError
+		if !errors.As(err, &syntax) {
+			return err
+		}
+		return problem.New(problem.Invalid, "invalid_json", "%s", syntax.Error()).With(problem.Issue{Path: syntax.Path, Text: syntax.Msg})
+	}
+	err = json.Unmarshal(body, to, json.RejectUnknownMembers(true))
+	if err != nil {
+		return c.misfit(err)
+	}
+	return c.complete(to)
+}
+
+// readAll reads the body within its bounds of size and time.
+func (c *call) readAll() ([]byte, error) {
+	conn := http.NewResponseController(c.w)
+	timed := conn.SetReadDeadline(time.Now().Add(c.cfg.BodyTimeout)) == nil
+	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, c.cfg.MaxBody))
+	if err == nil && timed {
+		err = conn.SetReadDeadline(time.Time{}) // what follows may take long
+	}
+	return body, err
+}
+
+// complete checks that the members which to cannot do without are there.
+func (c *call) complete(to any) error {
+	t := reflect.TypeOf(to).Elem()
+	for i := range t.NumField() {
+		name, optional := member(t.Field(i))
+		if optional {
+			continue
+		}
+		if _, ok := c.body.Get(name); !ok {
+			return problem.New(problem.Invalid, "invalid_body", "$.%s must be given", name).With(problem.Issue{Path: "$." + name, Text: "must be given"})
+		}
+	}
+	return nil
+}
+
+// member gives the JSON name of a field, and whether it may be left out.
+func member(f reflect.StructField) (name string, optional bool) {
+	name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name, strings.Contains(rest, "omit")
+}
+
+// misfit says where a body that is strict JSON does not fit its type.
+func (c *call) misfit(err error) error {
+	var se *json.SemanticError
+	if !errors.As(err, &se) {
+		return problem.New(problem.Invalid, "invalid_body", "the body does not fit").Because(err)
+	}
+	path := pathOf(c.body, string(se.JSONPointer))
+	text := "does not fit"
+	if want := kindName(se.GoType); want != "" {
+		text = "must be " + want
+	}
+	if errors.Is(err, json.ErrUnknownName) {
+		text = "is not a member that is known here"
+	}
+	return problem.New(problem.Invalid, "invalid_body", "%s %s", path, text).Because(err).With(problem.Issue{Path: path, Text: text})
+}
+
+// pathOf gives the path to what a JSON pointer (RFC 6901) points at in n.
+func pathOf(n canonjson.Node, pointer string) string {
+	if pointer == "" {
+		return "$"
+	}
+	var steps []func(*canonjson.Trail)
+	for _, token := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
+		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		if i, err := strconv.Atoi(token); err == nil && n.Kind() == canonjson.Array && i < n.Len() && i >= 0 {
+			n = n.At(i)
+			steps = append(steps, func(t *canonjson.Trail) { t.Element(i) })
+			continue
+		}
+		n, _ = n.Get(token)
+		steps = append(steps, func(t *canonjson.Trail) { t.Member(token) })
+	}
+	var trail canonjson.Trail
+	for i := len(steps) - 1; i >= 0; i-- {
+		steps[i](&trail)
+	}
+	return trail.String()
+}
+
+func kindName(t reflect.Type) string {
+	if t == nil {
+		return ""
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "an integer"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	}
+	return ""
+}
+
+// isNull says whether the body has a member with the value null.
+func (c *call) isNull(name string) bool {
+	n, ok := c.body.Get(name)
+	return ok && n.Kind() == canonjson.Null
+}

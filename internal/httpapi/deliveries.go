@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+func (c *call) showDelivery(status int, id event.DeliveryID) error {
+	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, id)
+	if err != nil {
+		return err
+	}
+	out, err := delivery(&row)
+	if err != nil {
+		return err
+	}
+	return c.json(status, out)
+}
+
+func listDeliveries(c *call) error {
+	page, err := c.page()
+	if err != nil {
+		return err
+	}
+	f := eventlog.DeliveryFilter{
+		SessionID: event.SessionID(c.query["session_id"]), RunID: event.RunID(c.query["run_id"]), TargetID: event.TargetID(c.query["target_id"]),
+	}
+	if f.UserID, err = c.owner(); err != nil {
+		return err
+	}
+	status, err := c.oneOf("status", api.DeliveryPending, api.DeliveryRetrying, api.DeliveryDelivered, api.DeliveryDeadLettered)
+	if err != nil {
+		return err
+	}
+	if f.Status = status; status == api.DeliveryRetrying {
+		f.Status = api.DeliveryPending // one that has been tried
+	}
+	rows, next, err := c.cfg.Store.Deliveries(c.ctx(), f, page)
+	if err != nil {
+		return err
+	}
+	out := api.List[api.Delivery]{Items: []api.Delivery{}, NextCursor: next}
+	for i := range rows {
+		item, err := delivery(&rows[i])
+		if err != nil {
+			return err
+		}
+		if status == "" || item.Status == status {
+			out.Items = append(out.Items, item)
+		}
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func getDelivery(c *call) error {
+	return c.showDelivery(http.StatusOK, event.DeliveryID(c.r.PathValue("d")))
+}
+
+func replayDelivery(c *call, req *api.ReplayDelivery) error {
+	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, event.DeliveryID(c.r.PathValue("d")))
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Admission.Replay(c.ctx(), c.who.Caller, row, req); err != nil {
+		return err
+	}
+	return c.showDelivery(http.StatusAccepted, row.ID)
+}

@@ -1,0 +1,166 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+// readPage is how many events one read of the log takes, and with their size
+// bounds what one reader holds in memory.
+const readPage = 64
+
+// pageBytes is the size past which a page of events ends early.
+const pageBytes = 4 << 20
+
+// source is what a reader follows: a session's stream, or of it one run.
+type source struct {
+	stream event.Stream
+	run    event.RunID // empty: everything
+	row    eventlog.RunRow
+}
+
+// ends says whether e is the last event of the source.
+func (s *source) ends(e *event.Event) bool {
+	if s.run == "" {
+		return false
+	}
+	switch e.Type {
+	case event.TypeRunCompleted, event.TypeRunFailed, event.TypeRunCancelled, event.TypeRunInterrupted:
+		return e.RunID == s.run
+	}
+	return false
+}
+
+// passes says whether e is of the source.
+func (s *source) passes(e *event.Event) bool { return s.run == "" || e.RunID == s.run }
+
+func (c *call) sessionSource() (source, error) {
+	row, err := c.find()
+	return source{stream: row.ID.Stream()}, err
+}
+
+func (c *call) runSource() (source, error) {
+	row, err := c.findRun()
+	return source{stream: row.SessionID.Stream(), run: row.ID, row: row}, err
+}
+
+// start moves a cursor to where the source can have events.
+func (s *source) start(after int64) int64 {
+	if s.run != "" {
+		return max(after, s.row.CreatedSeq-1)
+	}
+	return after
+}
+
+// logPage is a page of events as it goes over the wire.
+type logPage struct {
+	items []api.Raw
+	bytes int
+}
+
+func (p *logPage) add(e *event.Event) {
+	b := e.AppendWire(nil)
+	p.items = append(p.items, b)
+	p.bytes += len(b)
+}
+
+func (p *logPage) full(limit int64) bool { return int64(len(p.items)) >= limit || p.bytes >= pageBytes }
+
+func sessionEvents(c *call) error {
+	src, err := c.sessionSource()
+	if err != nil {
+		return err
+	}
+	return c.events(&src)
+}
+
+func runEvents(c *call) error {
+	src, err := c.runSource()
+	if err != nil {
+		return err
+	}
+	return c.events(&src)
+}
+
+// events answers with a page of a source.
+func (c *call) events(src *source) error {
+	limit, err := c.number("limit", defaultEvents, 1, maxEvents)
+	if err != nil {
+		return err
+	}
+	after, err := c.number("after", 0, 0, maxSeq)
+	if err != nil {
+		return err
+	}
+	page, next, err := c.collect(c.ctx(), src, src.start(after), limit)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: next})
+}
+
+// collect reads a page. next is where the following page begins, or empty when
+// there is none yet.
+func (c *call) collect(ctx context.Context, src *source, after, limit int64) (page logPage, next string, err error) {
+	for {
+		events, err := c.cfg.Store.Read(ctx, src.stream, after, readPage)
+		if err != nil || len(events) == 0 {
+			return page, "", err
+		}
+		for i := range events {
+			e := &events[i]
+			if src.passes(e) {
+				if page.full(limit) {
+					return page, strconv.FormatInt(after, 10), nil
+				}
+				page.add(e)
+			}
+			after = e.Seq
+			if src.ends(e) {
+				return page, "", nil
+			}
+		}
+	}
+}
+
+// feed answers with a page of the commit-ordered feed over all streams that
+// the caller may see.
+func feed(c *call) error {
+	limit, err := c.number("limit", defaultEvents, 1, maxEvents)
+	if err != nil {
+		return err
+	}
+	after, err := c.number("after", 0, 0, 1<<62)
+	if err != nil {
+		return err
+	}
+	f := eventlog.FeedFilter{Type: event.Type(c.query["type"])}
+	if f.Type != "" && !event.Known(f.Type) {
+		return badParameter("type", "is not a type of the catalogue")
+	}
+	if f.UserID, err = c.owner(); err != nil {
+		return err
+	}
+	var page logPage
+	next := eventlog.Position(after)
+	for !page.full(limit) {
+		n := min(limit-int64(len(page.items)), readPage)
+		list, to, err := c.cfg.Store.Feed(c.ctx(), next, int(n), f)
+		if err != nil {
+			return err
+		}
+		next = to
+		for i := range list {
+			page.add(&list[i].Event)
+		}
+		if len(list) < int(n) {
+			break
+		}
+	}
+	return c.json(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: strconv.FormatInt(int64(next), 10)})
+}

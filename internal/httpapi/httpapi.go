@@ -1,0 +1,154 @@
+// Package httpapi is the HTTP door of the daemon: it reads requests strictly,
+// finds out who asks, hands commands to admission, shows rows and the log as
+// the types of package api, and follows the log for streams. It decides
+// nothing and keeps nothing of its own but open streams.
+//
+// One table of routes makes the mux, the OpenAPI document and the reference
+// page. Handlers return errors; one function renders them as problem details
+// (RFC 9457).
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/live"
+)
+
+// Log is what the door reads of the log. It never appends.
+type Log interface {
+	Head(ctx context.Context, s event.Stream) (eventlog.Head, error)
+	Read(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error)
+	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
+}
+
+// Views are the lists that the door shows. Single rows come from admission,
+// which knows who may see them.
+type Views interface {
+	Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error)
+	Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error)
+	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
+	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
+}
+
+// Store is everything that the door reads, and the tokens, which it writes.
+type Store interface {
+	Log
+	Views
+	eventlog.Tokens
+}
+
+// Config says what the door serves. The zero value of what has a default means it.
+type Config struct {
+	Store     Store
+	Admission *admission.Admission
+	Hub       *live.Hub
+	Routes    []api.Route // inventory, as shown
+	Tools     []api.Tool  // inventory, as shown
+	Version   string
+	// Ready says whether the daemon takes work; its error is logged, not
+	// shown. Nil: always.
+	Ready  func() error
+	Logger *slog.Logger // default slog.Default
+	// Stopping is closed when the daemon stops: streams and waits end then, so
+	// that http.Server.Shutdown need not wait for them. Nil: never.
+	Stopping <-chan struct{}
+
+	Heartbeat    time.Duration // between comments of a silent stream; default 15 s
+	WriteTimeout time.Duration // of one write to a stream's reader; default 10 s
+	MaxWait      time.Duration // ceiling of ?wait=; default 60 s
+	MaxBody      int64         // bytes of a request's body; default 2 MiB
+	BodyTimeout  time.Duration // until a request's body has come; default 30 s
+	MaxStreams   int           // open streams and waits; default 10,000
+	Random       io.Reader     // tokens; safe for concurrent use; default crypto/rand
+}
+
+func (c *Config) complete() error {
+	if c.Store == nil || c.Admission == nil || c.Hub == nil {
+		return errors.New("httpapi: store, admission and hub must be given")
+	}
+	c.Heartbeat = orDefault(c.Heartbeat, 15*time.Second)
+	c.WriteTimeout = orDefault(c.WriteTimeout, 10*time.Second)
+	c.MaxWait = orDefault(c.MaxWait, 60*time.Second)
+	c.BodyTimeout = orDefault(c.BodyTimeout, 30*time.Second)
+	c.MaxBody = orDefault(c.MaxBody, 2<<20)
+	c.MaxStreams = orDefault(c.MaxStreams, 10_000)
+	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout) < 0 || c.MaxBody < 0 || c.MaxStreams < 0 {
+		return errors.New("httpapi: a bound is negative")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Random == nil {
+		c.Random = rand.Reader
+	}
+	return nil
+}
+
+func orDefault[T comparable](value, standard T) T {
+	var zero T
+	if value == zero {
+		return standard
+	}
+	return value
+}
+
+// Handler serves the API. As it is, it wants a token for everything but the
+// public operations; Local is the same door for a listener that only the
+// daemon's own user can reach.
+type Handler struct {
+	server *server
+	mux    *http.ServeMux
+}
+
+// server is what both doors share.
+type server struct {
+	cfg     Config
+	tokens  tokenCache
+	streams chan struct{} // one element for each open stream or wait
+	openapi []byte
+}
+
+// New makes the handler. A Config that cannot work is an error.
+func New(cfg Config) (*Handler, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams)}
+	routes := table()
+	var err error
+	if s.openapi, err = document(routes, cfg.Version); err != nil {
+		return nil, err
+	}
+	return &Handler{server: s, mux: s.newMux(routes, false)}, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+// Local is the door of a unix socket with mode 0600: who can open it needs no
+// token and is an administrator of all users. A token that is sent all the
+// same counts, so that a narrower one narrows here too.
+func (h *Handler) Local() http.Handler { return h.server.newMux(table(), true) }
+
+// acquire takes a place among the open streams and waits; false when there is none.
+func (s *server) acquire() bool {
+	select {
+	case s.streams <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *server) release() { <-s.streams }

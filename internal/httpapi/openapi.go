@@ -1,0 +1,232 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+)
+
+type object = map[string]any
+
+// document makes the OpenAPI 3.1 document of the table. Members of types come
+// from their json tags, their descriptions from the comments of package api.
+func document(routes []route, version string) ([]byte, error) {
+	s := &schemas{made: object{}}
+	paths := object{}
+	for i := range routes {
+		rt := &routes[i]
+		item, _ := paths[rt.path].(object)
+		if item == nil {
+			item = object{}
+			paths[rt.path] = item
+		}
+		item[strings.ToLower(rt.method)] = s.operation(rt)
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return json.Marshal(object{
+		"openapi": "3.1.0",
+		"info": object{"title": "Holdfast", "version": orDefault(version, "dev"),
+			"description": "Errors are problem details (RFC 9457); decide by `code`, never by a text. Times are RFC 3339 in UTC. Query parameters that an operation does not know are refused."},
+		"paths": paths,
+		"components": object{
+			"schemas":         s.made,
+			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}},
+		},
+	})
+}
+
+func (s *schemas) operation(rt *route) object {
+	op := object{"operationId": rt.id, "summary": rt.summary, "tags": []string{rt.group()}}
+	notes := rt.notes
+	if rt.role == public {
+		op["security"] = []any{}
+	} else {
+		op["security"] = []any{object{"token": []any{}}}
+		notes = strings.TrimSpace(notes + "\n\nRole: " + rt.role.String() + ".")
+	}
+	if notes != "" {
+		op["description"] = notes
+	}
+	var params []any
+	for _, name := range rt.pathNames() {
+		params = append(params, object{"name": name, "in": "path", "required": true, "schema": object{"type": "string"}, "description": pathTexts[name]})
+	}
+	for _, p := range rt.params {
+		params = append(params, object{"name": p.name, "in": p.in, "schema": object{"type": p.format}, "description": p.text})
+	}
+	if params != nil {
+		op["parameters"] = params
+	}
+	if t := rt.action.body; t != nil {
+		op["requestBody"] = object{"required": !allOptional(t), "content": object{"application/json": object{"schema": s.of(t)}}}
+	}
+	answers := object{}
+	for _, a := range rt.answers {
+		out := object{"description": a.text}
+		if a.body != nil {
+			out["content"] = object{orDefault(a.media, "application/json"): object{"schema": s.of(a.body)}}
+			if rt.id == "getBlob" {
+				out["content"].(object)["application/json"] = object{"schema": object{}}
+			}
+		}
+		answers[strconv.Itoa(a.status)] = out
+	}
+	trouble := object{"application/problem+json": object{"schema": s.of(reflect.TypeFor[api.Problem]())}}
+	for _, status := range rt.problems() {
+		answers[strconv.Itoa(status)] = object{"description": http.StatusText(status), "content": trouble}
+	}
+	answers["default"] = object{"description": "Trouble on the daemon's side.", "content": trouble}
+	op["responses"] = answers
+	return op
+}
+
+var pathTexts = map[string]string{
+	"s": "A session: its `ses_…` id, or the caller's own id for it.",
+	"r": "A run: its `run_…` id.", "d": "A delivery: its `dlv_…` id.", "t": "A token: its `tok_…` id.",
+	"ref": "A digest (`sha256:…`).",
+}
+
+// group is the part of the interface that an operation belongs to.
+func (rt *route) group() string {
+	rest, ok := strings.CutPrefix(rt.path, "/v1/")
+	if !ok {
+		return "operations"
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
+}
+
+func (rt *route) pathNames() []string {
+	var names []string
+	for part := range strings.SplitSeq(rt.path, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			names = append(names, strings.TrimSuffix(name, "}"))
+		}
+	}
+	return names
+}
+
+// problems lists the statuses of the problems that the operation may answer with.
+func (rt *route) problems() []int {
+	list := slices.Clone(rt.fails)
+	list = append(list, 400)
+	if rt.role > public {
+		list = append(list, 401, 403)
+	}
+	if strings.Contains(rt.path, "{") {
+		list = append(list, 404)
+	}
+	if rt.action.body != nil {
+		list = append(list, 408, 413, 415)
+	}
+	if rt.method != "GET" {
+		list = append(list, 403)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func allOptional(t reflect.Type) bool {
+	for i := range t.NumField() {
+		if _, optional := member(t.Field(i)); !optional {
+			return false
+		}
+	}
+	return true
+}
+
+// schemas makes JSON Schemas of Go types.
+type schemas struct {
+	made object
+	err  error
+}
+
+var (
+	typeRaw  = reflect.TypeFor[api.Raw]()
+	typeTime = reflect.TypeFor[time.Time]()
+)
+
+// of gives the schema of a type; one with a name becomes a component.
+func (s *schemas) of(t reflect.Type) object {
+	switch {
+	case t == typeRaw:
+		return object{}
+	case t == typeTime:
+		return object{"type": "string", "format": "date-time"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.of(t.Elem())
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Int, reflect.Int64:
+		return object{"type": "integer"}
+	case reflect.Slice:
+		return object{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Map:
+		if t.Elem().Kind() == reflect.Interface {
+			return object{"type": "object"}
+		}
+		return object{"type": "object", "additionalProperties": s.of(t.Elem())}
+	case reflect.Struct:
+		name := schemaName(t)
+		if _, ok := s.made[name]; !ok {
+			s.made[name] = object{} // types may refer to themselves
+			s.made[name] = s.structure(t, name)
+		}
+		return object{"$ref": "#/components/schemas/" + name}
+	}
+	if s.err == nil {
+		s.err = fmt.Errorf("openapi: no schema for %s", t)
+	}
+	return object{}
+}
+
+func (s *schemas) structure(t reflect.Type, name string) object {
+	props := object{}
+	var required []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key, optional := member(f)
+		p := s.of(f.Type)
+		if strings.HasPrefix(name, "Update") && f.Type.Kind() == reflect.Pointer {
+			p["type"] = []any{p["type"], "null"} // null clears
+		}
+		if text := descriptions[name+"."+key]; text != "" {
+			p["description"] = text
+		}
+		props[key] = p
+		if !optional {
+			required = append(required, key)
+		}
+	}
+	out := object{"type": "object", "properties": props, "additionalProperties": false}
+	if required != nil {
+		out["required"] = required
+	}
+	if text := descriptions[name]; text != "" {
+		out["description"] = text
+	}
+	return out
+}
+
+// schemaName is the name of a type; a page of T is TList.
+func schemaName(t reflect.Type) string {
+	name, arg, generic := strings.Cut(t.Name(), "[")
+	if !generic {
+		return name
+	}
+	arg = strings.TrimSuffix(arg, "]")
+	return arg[strings.LastIndex(arg, ".")+1:] + name
+}

@@ -1,0 +1,195 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+)
+
+// role is what a token may do; each includes the one before it.
+type role int
+
+const (
+	public   role = iota // no token wanted
+	reader               // reads
+	operator             // creates, submits, changes, stops and erases
+	admin                // tokens too
+)
+
+var roleNames = [...]string{"public", "reader", "operator", "admin"}
+
+func (r role) String() string { return roleNames[r] }
+
+func roleOf(name string) (role, bool) {
+	i := slices.Index(roleNames[:], name)
+	return role(i), i > int(public)
+}
+
+// route is one operation. The table of routes makes the mux, the OpenAPI
+// document and the reference page.
+type route struct {
+	method, path string
+	id           string // operationId
+	summary      string
+	notes        string // what a caller must know beyond the summary
+	role         role
+	params       []param // of query and header; those of the path follow from path
+	action       action
+	answers      []answer
+	fails        []int // statuses of problems, beyond those that follow from the shape
+}
+
+// param is a parameter of the query or a header.
+type param struct {
+	name, in, format, text string
+}
+
+// answer is a success.
+type answer struct {
+	status int
+	body   reflect.Type // nil: no content
+	media  string       // default application/json
+	text   string
+}
+
+// gives is an answer with a body of type T.
+func gives[T any](status int, text string) answer {
+	return answer{status: status, body: reflect.TypeFor[T](), text: text}
+}
+
+// action does the work of a route. body is the type of its request body, nil when it has none.
+type action struct {
+	body reflect.Type
+	run  func(*call) error
+}
+
+func plain(f func(*call) error) action { return action{run: f} }
+
+// takes is an action with a strict JSON body of type T. An empty body reads as {}.
+func takes[T any](f func(*call, *T) error) action {
+	return action{body: reflect.TypeFor[T](), run: func(c *call) error {
+		req := new(T)
+		if err := c.read(req); err != nil {
+			return err
+		}
+		return f(c, req)
+	}}
+}
+
+// call is one request on its way through a handler.
+type call struct {
+	*server
+	w     http.ResponseWriter
+	r     *http.Request
+	query map[string]string // known parameters only, each at most once
+	body  canonjson.Node    // of the request, when it has one
+	who   caller
+	began bool // the answer has begun: a problem can no more be rendered
+}
+
+// caller is who asks, and what they may do.
+type caller struct {
+	admission.Caller
+	role  role
+	token string // digest of the token; empty: the local door
+}
+
+func (c *call) ctx() context.Context { return c.r.Context() }
+
+// newMux makes the mux of the table. trust says that no token is wanted.
+func (s *server) newMux(routes []route, trust bool) *http.ServeMux {
+	mux := http.NewServeMux()
+	methods := map[string][]string{}
+	for _, rt := range routes {
+		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) {
+			c := &call{server: s, w: w, r: r}
+			if err := c.serve(&rt, trust); err != nil {
+				c.fail(err)
+			}
+		})
+		methods[rt.path] = append(methods[rt.path], rt.method)
+	}
+	for path, list := range methods {
+		if slices.Contains(list, "GET") {
+			list = append(list, "HEAD")
+		}
+		slices.Sort(list)
+		allow := strings.Join(list, ", ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", allow)
+			c := &call{server: s, w: w, r: r}
+			c.fail(withStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
+				"this resource takes %s only", allow)))
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		c := &call{server: s, w: w, r: r}
+		c.fail(problem.New(problem.NotFound, "not_found", "there is nothing at this path"))
+	})
+	return mux
+}
+
+// crossOrigin refuses requests that a browser sends for a page of another
+// origin, save safe methods; those want a token as everything does.
+var crossOrigin = http.NewCrossOriginProtection()
+
+// serve does what comes before every handler, in this order: origin, token,
+// role, parameters.
+func (c *call) serve(rt *route, trust bool) error {
+	h := c.w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if err := crossOrigin.Check(c.r); err != nil {
+		return problem.New(problem.Forbidden, "cross_origin", "requests from pages of another origin change nothing here").Because(err)
+	}
+	if rt.role > public {
+		who, err := c.authenticate(c.r, trust)
+		if err != nil {
+			return err
+		}
+		if c.who = who; who.role < rt.role {
+			return problem.New(problem.Forbidden, "role_required", "this wants a token with the role %s", rt.role)
+		}
+	}
+	if err := c.parameters(rt); err != nil {
+		return err
+	}
+	return rt.action.run(c)
+}
+
+// parameters reads the query. A parameter that the route does not know, or one
+// given twice, is refused: a filter with a slip in its name must not mean "everything".
+func (c *call) parameters(rt *route) error {
+	values, err := parseQuery(c.r.URL.RawQuery)
+	if err != nil {
+		return problem.New(problem.Invalid, "invalid_parameter", "the query cannot be read").Because(err)
+	}
+	c.query = make(map[string]string, len(values))
+	for name, list := range values {
+		known := slices.ContainsFunc(rt.params, func(p param) bool { return p.in == "query" && p.name == name })
+		if !known {
+			return problem.New(problem.Invalid, "unknown_parameter", "there is no query parameter %.64q here", name)
+		}
+		if len(list) > 1 {
+			return badParameter(name, "is given more than once")
+		}
+		if len(list[0]) > maxParameter {
+			return badParameter(name, "is too long")
+		}
+		c.query[name] = list[0]
+	}
+	return nil
+}
+
+// maxParameter bounds the value of one query parameter, in bytes.
+const maxParameter = 2048
+
+func badParameter(name, text string) error {
+	return problem.New(problem.Invalid, "invalid_parameter", "%s %s", name, text).With(problem.Issue{Path: name, Text: text})
+}

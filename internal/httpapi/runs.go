@@ -1,0 +1,181 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/session"
+)
+
+// findRun resolves {r} for the caller.
+func (c *call) findRun() (eventlog.RunRow, error) {
+	return c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, event.RunID(c.r.PathValue("r")))
+}
+
+// showRun answers with a run as it is now.
+func (c *call) showRun(status int, id event.RunID) error {
+	row, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, id)
+	if err != nil {
+		return err
+	}
+	out, err := c.run(c.ctx(), &row, true)
+	if err != nil {
+		return err
+	}
+	return c.json(status, out)
+}
+
+func submitRun(c *call, req *api.SubmitRun) error {
+	keys := c.r.Header.Values("Idempotency-Key")
+	if len(keys) > 1 || len(keys) == 1 && keys[0] == "" {
+		return problem.New(problem.Invalid, "invalid_idempotency_key", "Idempotency-Key must be one value of 1 to 255 visible ASCII characters")
+	}
+	key := ""
+	if len(keys) == 1 {
+		key = keys[0]
+	}
+	wait, err := c.wait()
+	if err != nil {
+		return err
+	}
+	row, err := c.find()
+	if err != nil {
+		return err
+	}
+	id, created, err := c.cfg.Admission.Submit(c.ctx(), c.who.Caller, row, req, key)
+	if err != nil {
+		return err
+	}
+	if wait > 0 {
+		// The run is accepted: what goes wrong from here on only ends the wait.
+		if err := c.await(&eventlog.RunRow{ID: id, SessionID: row.ID}, wait); err != nil && c.ctx().Err() != nil {
+			return err
+		}
+	}
+	c.w.Header().Set("Location", "/v1/runs/"+string(id))
+	if created {
+		return c.showRun(http.StatusAccepted, id)
+	}
+	return c.showRun(http.StatusOK, id)
+}
+
+func interruptSession(c *call, req *api.StopRun) error {
+	row, err := c.find()
+	if err != nil {
+		return err
+	}
+	asked, err := c.cfg.Admission.Interrupt(c.ctx(), c.who.Caller, row, req.Reason)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusAccepted, api.Interrupt{Requested: asked})
+}
+
+func listRuns(c *call) error {
+	page, err := c.page()
+	if err != nil {
+		return err
+	}
+	f := eventlog.RunFilter{SessionID: event.SessionID(c.query["session_id"])}
+	if f.UserID, err = c.owner(); err != nil {
+		return err
+	}
+	if f.Status, err = c.oneOf("status", api.RunQueued, api.RunRunning, api.RunNeedsAttention,
+		api.RunCompleted, api.RunFailed, api.RunInterrupted, api.RunCancelled); err != nil {
+		return err
+	}
+	rows, next, err := c.cfg.Store.Runs(c.ctx(), f, page)
+	if err != nil {
+		return err
+	}
+	out := api.List[api.Run]{Items: []api.Run{}, NextCursor: next}
+	for i := range rows {
+		item, err := c.run(c.ctx(), &rows[i], false)
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, item)
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func getRun(c *call) error {
+	wait, err := c.wait()
+	if err != nil {
+		return err
+	}
+	row, err := c.findRun()
+	if err != nil {
+		return err
+	}
+	if wait > 0 && !settled(&row) {
+		if err := c.await(&row, wait); err != nil {
+			return err
+		}
+	}
+	return c.showRun(http.StatusOK, row.ID)
+}
+
+// settled says whether a run goes no further by itself.
+func settled(row *eventlog.RunRow) bool {
+	return session.Terminal(row.Status) || row.Status == session.StatusNeedsAttention
+}
+
+// lookAgain bounds how long a bell that was lost delays who waits for it.
+const lookAgain = 5 * time.Second
+
+// await waits until the run is settled, the time is over, or the daemon stops.
+func (c *call) await(row *eventlog.RunRow, wait time.Duration) error {
+	if !c.acquire() {
+		return errBusy
+	}
+	defer c.release()
+	sub := c.cfg.Hub.Subscribe(row.SessionID.Stream())
+	defer sub.Close()
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for {
+		now, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, row.ID)
+		if err != nil || settled(&now) {
+			return err
+		}
+		select {
+		case <-sub.Bell:
+		case <-again.C:
+		case <-over.C:
+			return nil
+		case <-c.cfg.Stopping:
+			return nil
+		case <-c.ctx().Done():
+			return c.ctx().Err()
+		}
+	}
+}
+
+func cancelRun(c *call, req *api.StopRun) error {
+	row, err := c.findRun()
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Admission.Cancel(c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+		return err
+	}
+	return c.showRun(http.StatusAccepted, row.ID)
+}
+
+func resolveAttention(c *call, req *api.ResolveAttention) error {
+	row, err := c.findRun()
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Admission.Attention(c.ctx(), c.who.Caller, row, req); err != nil {
+		return err
+	}
+	return c.showRun(http.StatusAccepted, row.ID)
+}

@@ -1,0 +1,251 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-dev/holdfast/api"
+)
+
+// C02, C06: a body is one strict JSON value of the documented form.
+func TestStrictBodies(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.MaxBody = 512 << 10 })
+	s := w.session("")
+	runs := "/v1/sessions/" + s.ID + "/runs"
+	deep := strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)
+	for _, c := range []struct {
+		name, body string
+		status     int
+		code, path string
+	}{
+		{"two values", `{"content":"a"} {"content":"b"}`, 400, "invalid_json", "$"},
+		{"stray bracket", `{"content":"a"}]`, 400, "invalid_json", "$"},
+		{"trailing word", `{"content":"a"} thanks`, 400, "invalid_json", "$"},
+		{"repeated name", `{"content":"a","content":"b"}`, 400, "invalid_json", "$.content"},
+		{"repeated name inside", `{"content":"a","metadata":{"x":{"y":1,"y":2}}}`, 400, "invalid_json", "$.metadata.x.y"},
+		{"not UTF-8", "{\"content\":\"\xff\"}", 400, "invalid_json", "$"},
+		{"lone surrogate", `{"content":"\ud800"}`, 400, "invalid_json", "$"},
+		{"byte order mark", "\ufeff{}", 400, "invalid_json", "$"},
+		{"number out of range", `{"content":1e999}`, 400, "invalid_json", "$"},
+		{"deep", `{"content":` + deep + `}`, 400, "invalid_json", "$"},
+		{"many tokens", `{"content":[` + strings.Repeat("1,", 150_000) + `1]}`, 400, "invalid_json", "$"},
+		{"large", `{"content":"` + strings.Repeat("x", 600<<10) + `"}`, 413, "body_too_large", ""},
+		{"unknown member", `{"content":"a","contents":"b"}`, 400, "invalid_body", "$.contents"},
+		{"other case", `{"Content":"a"}`, 400, "invalid_body", "$.Content"},
+		{"unknown member inside", `{"input_items":[{"type":"text","text":"a"},{"type":"text","txt":"b"}]}`, 400, "invalid_body", "$.input_items[1].txt"},
+		{"wrong type", `{"content":"a","max_turns":"3"}`, 400, "invalid_body", "$.max_turns"},
+		{"fraction", `{"content":"a","max_turns":1.5}`, 400, "invalid_body", "$.max_turns"},
+		{"no object", `["content"]`, 400, "invalid_body", "$"},
+		{"null", `null`, 400, "invalid_input", ""},
+		{"nothing", ``, 400, "invalid_input", ""},
+		{"both", `{"content":"a","input_items":[{"type":"text","text":"a"}]}`, 400, "invalid_input", ""},
+		{"route", `{"content":"a","route":"nowhere"}`, 400, "unknown_route", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := w.do("POST", runs, w.admin, c.body)
+			r.t = t
+			r.want(c.status, c.code)
+			p := into[api.Problem](r)
+			if c.path != "" && (len(p.Issues) != 1 || p.Issues[0].Path != c.path) {
+				t.Errorf("issues %v, want path %s", p.Issues, c.path)
+			}
+			if len(r.body) > 2000 {
+				t.Errorf("a problem of %d bytes", len(r.body))
+			}
+		})
+	}
+	if list := into[api.List[api.Event]](w.do("GET", "/v1/events?type=run.created", w.admin, nil)); len(list.Items) != 0 {
+		t.Errorf("bad submissions left %d runs", len(list.Items))
+	}
+	w.do("POST", runs, w.admin, `{"content":"still fine"}`).want(202)
+}
+
+// C02: under a contract exactly one value is taken, and canonical.
+func TestInputContractOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	s := into[api.Session](w.do("POST", "/v1/sessions", w.admin, `{"input_contract":{"schema":{"type":"object","properties":{"subject":{"type":"string"},
+		"body":{"type":"string"},"priority":{"type":"string"}},"required":["subject","body"],"additionalProperties":false}}}`).want(201))
+	runs := "/v1/sessions/" + s.ID + "/runs"
+	for _, text := range []string{
+		`{"subject":"a","body":"b"} {"subject":"c","body":"d"}`,
+		`{"subject":"a","body":"b"}]`,
+		`{"subject":"a","body":"b"} thanks`,
+		"Here you go:\n```json\n{\"subject\":\"a\",\"body\":\"b\"}\n```",
+		"```json\n{\"subject\":\"a\",\"body\":\"b\"}\n```\n```json\n{\"subject\":\"c\",\"body\":\"d\"}\n```",
+		strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000), // C06
+	} {
+		r := w.do("POST", runs, w.admin, api.SubmitRun{Content: api.Text(text)}).want(400, "input_contract_violated")
+		if p := into[api.Problem](r); len(p.Issues) != 1 || p.Issues[0].Path == "" {
+			t.Errorf("issues %v", p.Issues)
+		}
+	}
+	r := w.do("POST", runs, w.admin, `{"content":{"subject":"a","body":7}}`).want(400, "input_contract_violated")
+	if p := into[api.Problem](r); p.Issues[0].Path != "$.body" {
+		t.Errorf("issues %v", p.Issues)
+	}
+	run := into[api.Run](w.do("POST", runs, w.admin, api.SubmitRun{Content: api.Text(" \n\t{\"body\":\"b\" , \"subject\":\"a\"}\n\n")}).want(202))
+	events := into[api.List[api.Event]](w.do("GET", "/v1/runs/"+run.ID+"/events", w.admin, nil).want(200))
+	if !strings.Contains(string(events.Items[0].Data), `"value":{"body":"b","subject":"a"}`) {
+		t.Errorf("stored %s", events.Items[0].Data)
+	}
+	all := into[api.List[api.Event]](w.do("GET", "/v1/events?type=run.created", w.admin, nil))
+	if len(all.Items) != 1 {
+		t.Errorf("%d runs", len(all.Items))
+	}
+}
+
+// C91: what a web page can send changes nothing.
+func TestRequestsOfWebPages(t *testing.T) {
+	w := newWorld(t)
+	s := w.session("")
+	host := strings.TrimPrefix(w.server.URL, "http://")
+	_, port, _ := strings.Cut(host, ":")
+	runs, stream := "/v1/sessions/"+s.ID+"/runs", "/v1/sessions/"+s.ID+"/stream"
+	for _, c := range []struct {
+		name, method, path, token string
+		header                    []string
+		status                    int
+	}{
+		{"simple post", "POST", runs, "", []string{"Origin", "https://evil.test", "Content-Type", "text/plain", "Sec-Fetch-Site", "cross-site"}, 403},
+		{"simple post with a token", "POST", runs, w.admin, []string{"Origin", "https://evil.test"}, 403},
+		{"rebinding", "POST", runs, "", []string{"Host", "evil.test:" + port, "Origin", "http://evil.test:" + port}, 401},
+		{"rebinding, stream", "GET", stream, "", []string{"Host", "evil.test:" + port}, 401},
+		{"null origin", "POST", runs, w.admin, []string{"Origin", "null"}, 403},
+		{"content type", "POST", runs, w.admin, []string{"Content-Type", "text/plain"}, 415},
+		{"content type of a form", "POST", runs, w.admin, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
+		{"other charset", "POST", runs, w.admin, []string{"Content-Type", "application/json; charset=latin1"}, 415},
+		{"token in the query", "POST", runs + "?token=" + w.admin, "", nil, 401},
+		{"token in the query too", "POST", runs + "?token=" + w.admin, w.admin, nil, 400},
+		{"token in a form's name", "POST", runs + "?access_token=" + w.admin, "", nil, 401},
+		{"basic", "POST", runs, "", []string{"Authorization", "Basic " + w.admin}, 401},
+		{"command line", "POST", runs, w.admin, []string{"Host", "localhost:" + port}, 202},
+		{"charset", "POST", runs, w.admin, []string{"Content-Type", "application/json; charset=UTF-8"}, 202},
+		{"own origin", "POST", runs, w.admin, []string{"Origin", "http://" + host}, 202},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var body any
+			if c.method == "POST" {
+				body = `{"content":"x"}`
+			}
+			r := w.do(c.method, c.path, c.token, body, c.header...)
+			if r.t = t; r.status != c.status {
+				t.Errorf("status %d, want %d: %s", r.status, c.status, r.body)
+			}
+			if r.status == 401 && !strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
+				t.Error("401 without WWW-Authenticate")
+			}
+			if r.header.Get("Access-Control-Allow-Origin") != "" || r.header.Get("Cache-Control") != "no-store" {
+				t.Errorf("headers %v", r.header)
+			}
+			if strings.Contains(string(r.body), w.admin) {
+				t.Error("the answer holds the token")
+			}
+		})
+	}
+	if list := into[api.List[api.Event]](w.do("GET", "/v1/events?type=run.created", w.admin, nil)); len(list.Items) != 3 {
+		t.Errorf("%d runs, want those of the three good requests", len(list.Items))
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	w := newWorld(t)
+	s := w.session("")
+	for _, c := range []struct {
+		method, path string
+		status       int
+		code         string
+	}{
+		{"GET", "/", 404, "not_found"},
+		{"GET", "/v1/nothing", 404, "not_found"},
+		{"GET", "/v1/sessions/none", 404, "session_not_found"},
+		{"GET", "/v1/sessions/none?user_id=x%00", 400, "invalid_user_id"},
+		{"GET", "/v1/runs/run_none", 404, "run_not_found"},
+		{"GET", "/v1/runs/run_none?wait=60s", 404, "run_not_found"},
+		{"GET", "/v1/deliveries/dlv_none", 404, "delivery_not_found"},
+		{"DELETE", "/v1/runs/x", 405, "method_not_allowed"},
+		{"OPTIONS", "/v1/sessions", 405, "method_not_allowed"},
+		{"GET", "/v1/runs?limit=0", 400, "invalid_parameter"},
+		{"GET", "/v1/runs?limit=201", 400, "invalid_parameter"},
+		{"GET", "/v1/runs?limit=+5", 400, "invalid_parameter"},
+		{"GET", "/v1/runs?limit=5&limit=6", 400, "invalid_parameter"},
+		{"GET", "/v1/runs?status=odd", 400, "invalid_parameter"},
+		{"GET", "/v1/runs?stauts=failed", 400, "unknown_parameter"},
+		{"GET", "/v1/runs?a=%zz", 400, "invalid_parameter"},
+		{"GET", "/v1/runs?cursor=x", 400, "invalid_cursor"},
+		{"GET", "/v1/runs/x?wait=61s", 400, "invalid_parameter"},
+		{"GET", "/v1/runs/x?wait=-1s", 400, "invalid_parameter"},
+		{"GET", "/v1/runs/x?wait=soon", 400, "invalid_parameter"},
+		{"GET", "/v1/sessions/" + s.ID + "/events?after=-1", 400, "invalid_parameter"},
+		{"GET", "/v1/events?after=x", 400, "invalid_parameter"},
+	} {
+		r := w.do(c.method, c.path, w.admin, nil)
+		t.Run(c.method+c.path, func(t *testing.T) {
+			r.t = t
+			r.want(c.status, c.code)
+			if c.status == 405 && r.header.Get("Allow") == "" {
+				t.Error("405 without Allow")
+			}
+		})
+	}
+	if allow := w.do("PUT", "/v1/sessions/x", "", nil).want(405).header.Get("Allow"); allow != "DELETE, GET, HEAD, PATCH" {
+		t.Errorf("Allow: %s", allow)
+	}
+	// Our own fault: logged, not shown.
+	if err := w.store.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.do("GET", "/v1/runs/x", w.admin, nil).want(503, "stopping")
+}
+
+// A body that does not come holds nothing up for ever.
+func TestBodyThatDoesNotCome(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.BodyTimeout = 20 * time.Millisecond })
+	r, end := io.Pipe()
+	defer end.Close()
+	req := w.request("POST", "/v1/sessions", w.admin, `{}`)
+	req.Body, req.ContentLength = r, 100
+	res, err := w.server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("status %d", res.StatusCode)
+	}
+	// The deadline is of the body alone: what takes longer afterwards goes on.
+	run := w.submit(w.session("").ID, "x")
+	w.do("GET", "/v1/runs/"+run.ID+"?wait=60ms", w.admin, nil).want(200)
+}
+
+func FuzzBody(f *testing.F) {
+	for _, s := range []string{`{"content":"a"}`, `{"input_items":[{"type":"text","text":"x"}]}`, `{"a":1,"a":2}`, "\xff", `{"metadata":{"x":[1,{}]}}`, `{"reply_targets":null}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		c := &call{server: &server{cfg: Config{MaxBody: 1 << 16}}, r: r, w: httptest.NewRecorder()}
+		var req api.SubmitRun
+		err := c.read(&req)
+		if err == nil {
+			if len(body) > 0 && !json.Valid([]byte(body)) {
+				t.Fatalf("%q was taken", body)
+			}
+			return
+		}
+		p := problemOf(err)
+		if p.Status < 400 || p.Status >= 500 {
+			t.Fatalf("%q: status %d: %v", body, p.Status, err)
+		}
+		if text := fmt.Sprint(p); !utf8.ValidString(text) || len(text) > 3*maxDetail {
+			t.Fatalf("%q: problem of %d bytes", body, len(text))
+		}
+	})
+}
