@@ -31,6 +31,7 @@ type Store interface {
 	SessionByAlias(ctx context.Context, user, alias string) (event.SessionID, error)
 	Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error)
 	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
+	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error)
 	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
 }
@@ -57,6 +58,7 @@ type Limits struct {
 	MaxTurns          int // ceiling for sessions and runs
 	HistoryLimit      int // ceiling
 	ReplyTargets      int
+	QueuedRuns        int // of one session, not at their end; a bound that concurrent submissions may pass by their number
 }
 
 func (l Limits) withDefaults() Limits {
@@ -72,6 +74,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxTurns, 1000)
 	def(&l.HistoryLimit, 10000)
 	def(&l.ReplyTargets, 8)
+	def(&l.QueuedRuns, 1000)
 	return l
 }
 

@@ -54,6 +54,9 @@ func (a *Admission) Submit(ctx context.Context, c Caller, row eventlog.SessionRo
 		if row.Status != session.Open {
 			return "", false, errClosed
 		}
+		if err := a.room(ctx, row.ID); err != nil {
+			return "", false, err
+		}
 		id, err := a.admit(ctx, c, row, req, items, hash)
 		var dup *eventlog.DuplicateError
 		switch {
@@ -69,6 +72,16 @@ func (a *Admission) Submit(ctx context.Context, c Caller, row eventlog.SessionRo
 		}
 	}
 	return "", false, problem.New(problem.Conflict, "session_busy", "the session is being changed by others; try again")
+}
+
+// room says whether the session's queue takes another run.
+func (a *Admission) room(ctx context.Context, id event.SessionID) error {
+	most := a.cfg.Limits.QueuedRuns
+	n, err := a.cfg.Store.Pending(ctx, id, most)
+	if err == nil && n >= most {
+		err = problem.New(problem.Limited, "queue_full", "%d runs of the session are not at their end; submit again when some are", n)
+	}
+	return err
 }
 
 // admit checks the contract, captures and appends.

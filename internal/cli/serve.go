@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -95,6 +97,8 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 		}
 	}
 	<-ctx.Done()
+	// A second signal ends the process at once; that is a crash, and safe as one.
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	log.Info("stopping")
 	began := time.Now()
 	err = d.Stop(context.WithoutCancel(ctx))
@@ -216,7 +220,7 @@ func (a *app) verify(ctx context.Context, dir string, rebuild bool) error {
 	if _, err := os.Stat(filepath.Clean(dir)); err != nil {
 		return &exitError{exitUsage, "there is no data directory at " + dir}
 	}
-	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows})
+	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion})
 	if err != nil {
 		return opened(err)
 	}

@@ -147,6 +147,8 @@ type Limits struct {
 	ActiveSessions int `yaml:"active_sessions"`
 	// CachedSessions is how many idle sessions are kept in memory. Default 1000.
 	CachedSessions int `yaml:"cached_sessions"`
+	// QueuedRuns of one session that are not at their end. Default 1000.
+	QueuedRuns int `yaml:"queued_runs"`
 	// ParallelTools is how many calls of one turn run at once. Default 8.
 	ParallelTools int `yaml:"parallel_tools"`
 	// RequestBytes of one HTTP request body. Default 2 MiB.

@@ -95,6 +95,8 @@ type Views interface {
 	Run(ctx context.Context, id event.RunID) (RunRow, error) // ErrNotFound
 	Runs(ctx context.Context, f RunFilter, p Page) ([]RunRow, string, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (IdempotencyRow, error) // ErrNotFound
+	// Pending counts a session's runs that are not at their end, up to most.
+	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	// Unfinished lists the sessions that have runs not at their end, those
 	// whose oldest run was submitted first in front.
 	Unfinished(ctx context.Context) ([]event.SessionID, error)

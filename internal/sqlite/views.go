@@ -197,6 +197,12 @@ func (s *Store) Idempotency(ctx context.Context, id event.SessionID, operation, 
 		func(r *eventlog.IdempotencyRow) []any { return []any{&r.Fingerprint, &r.Contract, &r.RunID} })
 }
 
+// Pending implements eventlog.Views.
+func (s *Store) Pending(ctx context.Context, id event.SessionID, most int) (int, error) {
+	return one(ctx, s, "count pending runs", "SELECT count(*) FROM (SELECT 1 FROM queue WHERE session_id = ? LIMIT ?)",
+		[]any{string(id), most}, func(n *int) []any { return []any{n} })
+}
+
 // Unfinished implements eventlog.Views.
 func (s *Store) Unfinished(ctx context.Context) ([]event.SessionID, error) {
 	return many(ctx, s, "list unfinished sessions",

@@ -64,8 +64,16 @@ func testRuns(t *testing.T, s *suite) {
 			t.Errorf("unfinished %v %v, want %v", got, err, want)
 		}
 	}
+	pending := func(most, want int) {
+		t.Helper()
+		if got, err := s.Pending(t.Context(), a, most); err != nil || got != want {
+			t.Errorf("%d pending of at most %d (%v), want %d", got, most, err, want)
+		}
+	}
 	positions(1, 2, 3)
 	unfinished(b, a)
+	pending(10, 3)
+	pending(2, 2)
 	s.must(command(a.Stream(), draft("ann", a, runs[0], &event.RunStarted{})))
 	positions(0, 1, 2)
 	s.must(command(a.Stream(), draft("ann", a, runs[0], &event.RunCompleted{})))
