@@ -73,6 +73,7 @@ type Daemon struct {
 	mu      sync.Mutex
 	ready   bool
 	servers []*http.Server
+	unused  unused
 	serving sync.WaitGroup
 }
 
@@ -88,7 +89,7 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	}
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
 	store, err := sqlite.Open(ctx, sqlite.Config{
-		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: rowsGeneration,
+		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
 		Random: opt.Random, OnCommit: d.committed,
 	})
 	if err != nil {
@@ -103,9 +104,6 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	}
 	return d, nil
 }
-
-// rowsGeneration counts the versions of the function from events to derived rows.
-const rowsGeneration = 1
 
 func syncMode(s string) string {
 	if s == "normal" {
@@ -169,7 +167,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	adm := admission.New(admission.Config{
 		Store: d.store, Tools: set, Route: d.models.resolve, CheckTarget: checkTarget(d.cfg), Random: opt.Random,
-		Limits: admission.Limits{InputBytes: l.InputBytes},
+		Limits: admission.Limits{InputBytes: l.InputBytes, QueuedRuns: l.QueuedRuns},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: adm, Hub: &d.hub, Routes: d.models.list(), Tools: listTools(set), Version: version.String(),
@@ -244,7 +242,7 @@ func (d *Daemon) Handler(local bool) http.Handler {
 func (d *Daemon) Serve(l net.Listener, local bool) {
 	srv := &http.Server{
 		Handler: d.Handler(local), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		ConnState: d.unused.track, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}
 	d.mu.Lock()
 	d.servers = append(d.servers, srv)
@@ -264,6 +262,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	servers := d.servers
 	d.mu.Unlock()
 	close(d.stopping)
+	d.unused.close()
 	drain, cancel := context.WithTimeout(ctx, d.cfg.Shutdown.Drain.Or(20*time.Second))
 	defer cancel()
 	var wg sync.WaitGroup
