@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/derived"
@@ -36,6 +37,9 @@ func (a *Admission) Cancel(ctx context.Context, c Caller, row eventlog.RunRow, r
 	err := a.command(ctx, row.SessionID, runIs(row, session.StatusQueued, session.StatusRunning, session.StatusNeedsAttention), nil,
 		event.Event{SessionID: row.SessionID, UserID: row.UserID, RunID: row.ID, Data: &event.CancelRequested{Actor: c.Actor, Reason: note(reason)}})
 	if conflicted(err) {
+		if now, err := a.cfg.Store.Run(ctx, row.ID); err == nil && now.Status == session.StatusCancelled {
+			return nil // by the request before this one
+		}
 		return ended(row.ID)
 	}
 	return err
@@ -74,7 +78,7 @@ func (a *Admission) active(ctx context.Context, id event.SessionID) (eventlog.Ru
 func note(s string) string { return preview(s) }
 
 // Attention settles one call in doubt (I-14). Of two words on one call the
-// first counts; the second finds the run elsewhere, or changes nothing.
+// first counts; the second is a conflict.
 func (a *Admission) Attention(ctx context.Context, c Caller, row eventlog.RunRow, req *api.ResolveAttention) error {
 	res := event.Resolution(req.Resolution)
 	switch res {
@@ -85,26 +89,42 @@ func (a *Admission) Attention(ctx context.Context, c Caller, row eventlog.RunRow
 	if len(req.Output) > a.cfg.Limits.InputBytes {
 		return problem.New(problem.TooLarge, "output_too_large", "output holds more than %d bytes", a.cfg.Limits.InputBytes)
 	}
+	for range conflicts {
+		remaining, err := without(&row, event.CallID(req.CallID))
+		if err != nil {
+			return err
+		}
+		require := append(runIs(row, session.StatusNeedsAttention), runIs(row, row.WaitingOn)...)
+		require[1].Column = "waiting_on" // nobody said a word on another call meanwhile
+		err = a.command(ctx, row.SessionID, require, nil, event.Event{
+			SessionID: row.SessionID, UserID: row.UserID, RunID: row.ID, CallID: event.CallID(req.CallID),
+			StepID: session.StepOfCall(event.CallID(req.CallID)),
+			Data: &event.AttentionResolved{
+				Actor: c.Actor, Output: event.TextContent(req.Output), Reason: note(req.Reason), Remaining: remaining, Resolution: res,
+			},
+		})
+		if !conflicted(err) {
+			return err
+		}
+		if row, err = a.FindRun(ctx, c, row.ID); err != nil {
+			return err
+		}
+	}
+	return problem.New(problem.Conflict, "run_state_conflict", "the run is being settled by others; look again")
+}
+
+// without gives the calls that the run waits for, less one that it must be
+// waiting for.
+func without(row *eventlog.RunRow, call event.CallID) ([]event.CallID, error) {
 	waiting, err := row.Waiting()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	known := false
-	for _, id := range waiting {
-		known = known || string(id) == req.CallID
+	i := slices.Index(waiting, call)
+	if i < 0 || row.Status != session.StatusNeedsAttention {
+		return nil, problem.New(problem.Conflict, "call_not_in_doubt", "the run does not wait for a word on the call %.128q", string(call))
 	}
-	if !known {
-		return problem.New(problem.Conflict, "call_not_in_doubt", "the run does not wait for a word on the call %.128q", req.CallID)
-	}
-	err = a.command(ctx, row.SessionID, runIs(row, session.StatusNeedsAttention), nil, event.Event{
-		SessionID: row.SessionID, UserID: row.UserID, RunID: row.ID, CallID: event.CallID(req.CallID),
-		StepID: session.StepOfCall(event.CallID(req.CallID)),
-		Data:   &event.AttentionResolved{Actor: c.Actor, Output: event.TextContent(req.Output), Reason: note(req.Reason), Resolution: res},
-	})
-	if conflicted(err) {
-		return problem.New(problem.Conflict, "run_state_conflict", "the run does not wait any more")
-	}
-	return err
+	return slices.Delete(waiting, i, i+1), nil
 }
 
 // Replay puts a dead-lettered delivery, or with force a delivered one, at the

@@ -303,7 +303,7 @@ func (a *Admission) Close(ctx context.Context, c Caller, row eventlog.SessionRow
 		return nil
 	}
 	err := a.command(ctx, row.ID, sessionIs(row.ID, 0, session.Open), nil,
-		event.Event{SessionID: row.ID, UserID: row.UserID, Data: &event.SessionClosed{Actor: c.Actor, Reason: reason}})
+		event.Event{SessionID: row.ID, UserID: row.UserID, Data: &event.SessionClosed{Actor: c.Actor, Reason: note(reason)}})
 	if conflicted(err) {
 		return nil // somebody closed it in between
 	}

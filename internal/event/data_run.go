@@ -108,6 +108,7 @@ type AttentionResolved struct {
 	Actor      string     `json:"actor,omitzero"`
 	Output     Content    `json:"output,omitzero"`
 	Reason     string     `json:"reason,omitzero"`
+	Remaining  []CallID   `json:"remaining"` // calls that the run still waits for
 	Resolution Resolution `json:"resolution"`
 }
 

@@ -122,7 +122,11 @@ func getRun(c *call) error {
 
 // settled says whether a run goes no further by itself.
 func settled(row *eventlog.RunRow) bool {
-	return session.Terminal(row.Status) || row.Status == session.StatusNeedsAttention
+	if row.Status != session.StatusNeedsAttention {
+		return session.Terminal(row.Status)
+	}
+	calls, err := row.Waiting() // none: every call has its word, and the run goes on
+	return err != nil || len(calls) > 0
 }
 
 // lookAgain bounds how long a bell that was lost delays who waits for it.

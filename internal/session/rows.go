@@ -96,6 +96,8 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 		set(derived.Queue, run, str("status", StatusRunning))
 	case *event.NeedsAttention:
 		status(StatusNeedsAttention, str("waiting_on", encode(d.Calls)))
+	case *event.AttentionResolved:
+		set(derived.Runs, run, str("updated_at", at), str("waiting_on", encode(d.Remaining)))
 	case *event.RunResumed:
 		status(StatusRunning, str("waiting_on", ""))
 	case *event.OutputEmitted:
