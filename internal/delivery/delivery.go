@@ -221,6 +221,12 @@ func (r *Room) step(id event.TargetID) (due time.Time, more bool, err error) {
 		return due, false, nil
 	}
 	defer func() { <-r.slots }()
+	if r.isDraining() {
+		return due, false, nil
+	}
+	if now, err = r.cfg.Store.Now(r.ctx); err != nil { // the place may have been long in coming
+		return due, false, err
+	}
 	return due, true, r.attempt(&row, now)
 }
 
@@ -234,7 +240,7 @@ func (r *Room) attempt(row *eventlog.DeliveryRow, now time.Time) error {
 			Attempt: int(row.Open), Code: "abandoned", DeliveryID: row.ID, RetryAt: event.FormatTime(now),
 		})
 		if row.Cycle >= int64(r.cfg.Schedule.MaxAttempts) {
-			return r.append(row, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: "abandoned", DeliveryID: row.ID}))
+			return r.append(row, row.Open, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: "abandoned", DeliveryID: row.ID}))
 		}
 	}
 	msg, problem, err := r.message(row)
@@ -243,10 +249,10 @@ func (r *Room) attempt(row *eventlog.DeliveryRow, now time.Time) error {
 	}
 	number := int(row.Attempts) + 1
 	if problem != "" {
-		return r.append(row, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: problem, DeliveryID: row.ID}))
+		return r.append(row, row.Open, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: problem, DeliveryID: row.ID}))
 	}
 	started := &event.DeliveryAttemptStarted{Attempt: number, Cycle: int(row.Cycle) + 1, DeliveryID: row.ID}
-	if err := r.append(row, append(events, started)); err != nil {
+	if err := r.append(row, row.Open, append(events, started)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Timeout)
@@ -261,10 +267,28 @@ func (r *Room) attempt(row *eventlog.DeliveryRow, now time.Time) error {
 	log := r.cfg.Logger.With("target_id", row.TargetID, "delivery_id", row.ID, "run_id", row.RunID, "attempt", number)
 	if res.Delivered {
 		log.Info("delivered", "status", res.Status)
-		return r.append(row, []event.Data{&event.DeliveryDelivered{Attempt: number, DeliveryID: row.ID, DurationMS: took, Status: res.Status}})
+		return r.record(row, number, []event.Data{&event.DeliveryDelivered{Attempt: number, DeliveryID: row.ID, DurationMS: took, Status: res.Status}})
 	}
 	log.Warn("delivery attempt failed", "code", res.Code, "status", res.Status, "detail", res.Detail)
-	return r.append(row, r.failed(row, started, res, took))
+	return r.record(row, number, r.failed(row, started, res, took))
+}
+
+// record appends the outcome of an attempt. It is a fact: a store in trouble
+// must not cost it, or what was delivered would be sent again.
+func (r *Room) record(row *eventlog.DeliveryRow, attempt int, datas []event.Data) error {
+	for {
+		err := r.append(row, int64(attempt), datas)
+		var other *eventlog.ConditionError
+		if err == nil || r.ctx.Err() != nil || errors.Is(err, eventlog.ErrFenced) || errors.Is(err, eventlog.ErrClosed) || errors.As(err, &other) {
+			return err
+		}
+		r.cfg.Logger.Error("record delivery attempt", "delivery_id", row.ID, "err", err, "retry_in", restAfter)
+		select {
+		case <-time.After(restAfter):
+		case <-r.ctx.Done():
+			return r.ctx.Err()
+		}
+	}
 }
 
 // failed tells a failed attempt, and what follows from it.
@@ -308,8 +332,9 @@ func (r *Room) message(row *eventlog.DeliveryRow) (m Message, problem string, er
 }
 
 // append writes to the target's stream as its owner; the first append of this
-// process claims it.
-func (r *Room) append(row *eventlog.DeliveryRow, datas []event.Data) error {
+// process claims it. The delivery must be pending, with the attempt open in
+// flight (0: none), so that an append whose answer was lost is not made twice.
+func (r *Room) append(row *eventlog.DeliveryRow, open int64, datas []event.Data) error {
 	r.mu.Lock()
 	epoch, owned := r.epochs[row.TargetID]
 	r.mu.Unlock()
@@ -317,13 +342,13 @@ func (r *Room) append(row *eventlog.DeliveryRow, datas []event.Data) error {
 	for i, d := range datas {
 		events[i] = event.Event{SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID, Data: d}
 	}
+	here := []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}}
 	stamps, err := r.cfg.Store.Append(r.ctx, eventlog.Append{
 		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Epoch: epoch, Claim: !owned, Events: events}},
-		Require: []eventlog.Condition{{
-			Table:  derived.Outbox,
-			Where:  []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}},
-			Column: "status", In: []any{outbox.Pending},
-		}},
+		Require: []eventlog.Condition{
+			{Table: derived.Outbox, Where: here, Column: "status", In: []any{outbox.Pending}},
+			{Table: derived.Outbox, Where: here, Column: "n_open", In: []any{open}},
+		},
 	})
 	if errors.Is(err, eventlog.ErrFenced) {
 		r.mu.Lock()

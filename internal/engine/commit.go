@@ -49,6 +49,11 @@ func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error)
 	}
 }
 
+// fullBatch is the number of events from which on a batch takes no further
+// decision: with what one outcome and one decision may add it stays within
+// eventlog.MaxEvents.
+const fullBatch = 1024
+
 // decide folds the pending outcomes into a copy of the state and asks it what
 // is next, over and over, until it asks for acts or nothing.
 func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time, error) {
@@ -58,6 +63,7 @@ func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time
 			return b, nil, time.Time{}, nil // nothing to own it for
 		}
 		b.claimed = d.st.Owner != d.e.cfg.Owner || d.st.HasOpenActs()
+		d.owned = !b.claimed
 	}
 	if b.claimed {
 		if err := d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: d.e.cfg.Owner}}}); err != nil {
@@ -72,8 +78,8 @@ func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time
 		}
 	}
 	for {
-		if d.draining {
-			return b, nil, time.Time{}, nil // outcomes are recorded; intents are for the next start
+		if d.draining || len(b.events) >= fullBatch {
+			return b, nil, time.Time{}, nil // outcomes are recorded; intents are for the next start, or the next append
 		}
 		actions := session.Next(b.st)
 		if len(actions) == 0 {
@@ -109,8 +115,16 @@ func (d *drive) due(ctx context.Context, notBefore string) (time.Time, bool, err
 	if err != nil {
 		return at, false, err
 	}
-	now, err := d.e.cfg.Log.Now(ctx)
+	now, err := d.now(ctx)
 	return at, now.Before(at), err
+}
+
+func (d *drive) now(ctx context.Context) (now time.Time, err error) {
+	err = d.persist(ctx, "read clock", func() (err error) {
+		now, err = d.e.cfg.Log.Now(ctx)
+		return err
+	})
+	return now, err
 }
 
 // fold applies drafts to the batch's state as the store will stamp them.
@@ -146,7 +160,7 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 		Blobs: b.blobs,
 	}
 	var dup *eventlog.DuplicateError
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		_, err := d.e.cfg.Log.Append(ctx, a)
 		switch {
 		case err == nil:
@@ -155,7 +169,7 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 			}
 			return true, nil
 		case errors.Is(err, eventlog.ErrHeadMoved):
-			return false, d.behind(ctx)
+			return false, d.catchUp(ctx)
 		case errors.Is(err, eventlog.ErrFenced):
 			return false, eventlog.ErrFenced
 		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil, errors.As(err, &dup):
@@ -169,23 +183,57 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 			return false, ctx.Err()
 		}
 		before := d.st.Head
-		if err := d.e.CatchUp(ctx, d.st); err == nil && d.st.Head != before {
-			return false, nil
+		if err := d.catchUp(ctx); err != nil || d.st.Head != before {
+			return false, err
 		}
 	}
 }
 
-// behind folds what others appended. An epoch that has grown means that the
-// session was taken.
-func (d *drive) behind(ctx context.Context) error {
+// catchUp folds what the log got since. An epoch that has grown is our own
+// claim, whose append seemed to fail, or means that the session was taken: from
+// then on nothing more may be appended, not even with the new epoch (I-11).
+func (d *drive) catchUp(ctx context.Context) error {
 	epoch := d.st.Epoch
-	if err := d.e.CatchUp(ctx, d.st); err != nil {
+	err := catchUp(ctx, d.st, func(ctx context.Context, s event.Stream, after int64, limit int) (events []event.Event, err error) {
+		err = d.persist(ctx, "read log", func() (err error) {
+			events, err = d.e.cfg.Log.Read(ctx, s, after, limit)
+			return err
+		})
+		return events, err
+	})
+	switch {
+	case err != nil:
 		return err
-	}
-	if d.st.Epoch != epoch && d.st.Owner != d.e.cfg.Owner {
+	case d.st.Epoch == epoch:
+	case d.st.Owner != d.e.cfg.Owner:
 		return eventlog.ErrFenced
+	default:
+		d.owned = true
 	}
 	return nil
+}
+
+// How long the store is left alone after a failure: doubling between these.
+const (
+	firstWait = 50 * time.Millisecond
+	lastWait  = 5 * time.Second
+)
+
+// persist tries to read until it succeeds or ctx ends: a store in trouble must
+// not cost what is in flight, nor the outcomes that wait to be recorded.
+func (d *drive) persist(ctx context.Context, op string, read func() error) error {
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		err := read()
+		if err == nil || ctx.Err() != nil || errors.Is(err, eventlog.ErrNotFound) || errors.Is(err, eventlog.ErrErased) || errors.Is(err, eventlog.ErrClosed) {
+			return err
+		}
+		d.log.Error(op, "err", err, "retry_in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // deliveries makes the entries in the streams of targets that commit together
@@ -262,14 +310,17 @@ func (d *drive) outputText(ctx context.Context, b *batch, out *event.OutputEmitt
 
 // text gives the bytes behind a reference: of this batch, or stored.
 func (d *drive) text(ctx context.Context, b *batch, ref string) ([]byte, error) {
-	if b != nil {
-		for i := range b.blobs {
-			if b.blobs[i].Ref == ref {
-				return b.blobs[i].Bytes, nil
-			}
+	for i := range b.blobs {
+		if b.blobs[i].Ref == ref {
+			return b.blobs[i].Bytes, nil
 		}
 	}
-	return d.e.blob(ctx, d.id, ref)
+	var data []byte
+	err := d.persist(ctx, "read blob", func() (err error) {
+		data, err = d.e.blob(ctx, d.id, ref)
+		return err
+	})
+	return data, err
 }
 
 // logProgress tells the log of the daemon what a run came to; never content.

@@ -90,8 +90,12 @@ func (e *Engine) Load(ctx context.Context, id event.SessionID) (*session.State, 
 
 // CatchUp folds what the log holds behind the state.
 func (e *Engine) CatchUp(ctx context.Context, st *session.State) error {
+	return catchUp(ctx, st, e.cfg.Log.Read)
+}
+
+func catchUp(ctx context.Context, st *session.State, read func(context.Context, event.Stream, int64, int) ([]event.Event, error)) error {
 	for {
-		events, err := e.cfg.Log.Read(ctx, st.ID.Stream(), st.Head, page)
+		events, err := read(ctx, st.ID.Stream(), st.Head, page)
 		if err != nil {
 			return err
 		}
@@ -169,17 +173,25 @@ func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.T
 		return time.Time{}, err
 	}
 	for {
+		select {
+		case <-draining: // before anything else that is ready
+			d.draining, draining = true, nil
+		default:
+		}
 		actions, due, err := d.settle(ctx)
 		if err != nil {
 			return time.Time{}, err
 		}
 		d.begin(ctx, actions)
+		if d.pending != nil {
+			continue
+		}
 		if len(d.acts) == 0 {
 			return due, nil
 		}
 		var timer <-chan time.Time
 		if !due.IsZero() {
-			now, err := d.e.cfg.Log.Now(ctx)
+			now, err := d.now(ctx)
 			if err != nil {
 				return time.Time{}, err
 			}
@@ -190,7 +202,7 @@ func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.T
 			d.took(o)
 			d.drainOutcomes()
 		case <-bell:
-			if err := d.e.CatchUp(ctx, d.st); err != nil {
+			if err := d.catchUp(ctx); err != nil {
 				return time.Time{}, err
 			}
 		case <-timer:
@@ -229,6 +241,7 @@ func (d *drive) begin(ctx context.Context, actions []session.Action) {
 			for _, cancel := range d.acts {
 				cancel()
 			}
+			d.neverBegan()
 		case session.CallModel:
 			key := actKey{step: a.Step, attempt: a.Attempt}
 			if d.acts[key] == nil && !d.draining {
@@ -251,9 +264,40 @@ func (d *drive) start(ctx context.Context, key actKey, act func(context.Context,
 	st := d.st.Clone()
 	d.wait.Go(func() {
 		o := act(actx, key, st)
+		if ctx.Err() != nil {
+			return // cut by our own end: in doubt, which is no outcome
+		}
 		select {
 		case d.outcomes <- o:
 		case <-ctx.Done(): // ended or lost: the outcome is nobody's to record
 		}
 	})
+}
+
+// neverBegan gives an end to what is recorded as started, must not go on and is
+// not in flight: calls that waited for a place among the parallel ones, and
+// acts whose intent was committed by an append that seemed to fail. Nobody else
+// would ever end them.
+func (d *drive) neverBegan() {
+	step := d.st.Active.Step
+	key := actKey{step: step.ID, attempt: step.Attempt.Number}
+	if step.Attempt.Open && step.Attempt.Epoch == d.st.Epoch && d.acts[key] == nil {
+		d.pending = append(d.pending, outcome{key: key, events: func(s *session.State) ([]event.Event, []event.Blob) {
+			if !waitsFor(s, key) {
+				return nil, nil
+			}
+			return session.Failed(s, &session.Answer{}, llm.Errorf(llm.Aborted, session.TextTurnInterrupted), time.Time{}, 0), nil
+		}})
+	}
+	for _, c := range step.Calls {
+		key := actKey{call: c.ID, attempt: c.Attempt}
+		if c.State != session.CallStarted || c.Epoch != d.st.Epoch || d.acts[key] != nil {
+			continue
+		}
+		end := failed("the run was stopped before the call began").result
+		if c.Attempt > 1 { // an earlier attempt may have had its effect
+			end = session.ToolOutcome{Stopped: true}
+		}
+		d.pending = append(d.pending, toolOutcome(key, toolResult{result: end}))
+	}
 }

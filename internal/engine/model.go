@@ -67,7 +67,7 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 	if err != nil {
 		return err
 	}
-	req, err := st.Request(ctx, func(ctx context.Context, ref string) ([]byte, error) { return d.text(ctx, nil, ref) })
+	req, err := st.Request(ctx, func(ctx context.Context, ref string) ([]byte, error) { return d.e.blob(ctx, d.id, ref) })
 	if err != nil {
 		return llm.Errorf(llm.Transport, "the request's texts could not be read").Because(err)
 	}
@@ -120,11 +120,11 @@ func (c *collector) part(p llm.Part) error {
 	}
 	switch p.Kind {
 	case llm.TextStart:
-		c.open(llm.TextEnd, p, event.LiveTextStarted)
+		return c.open(llm.TextEnd, p, event.LiveTextStarted)
 	case llm.ReasoningStart:
-		c.open(llm.ReasoningEnd, p, event.LiveReasoningStarted)
+		return c.open(llm.ReasoningEnd, p, event.LiveReasoningStarted)
 	case llm.ToolInputStart:
-		c.open(llm.ToolCallWhole, p, event.LiveInputStarted)
+		return c.open(llm.ToolCallWhole, p, event.LiveInputStarted)
 	case llm.TextDelta:
 		c.delta(p, event.LiveTextDelta, true)
 	case llm.ToolInputDelta:
@@ -140,7 +140,9 @@ func (c *collector) part(p llm.Part) error {
 	case llm.ToolCallWhole:
 		o := c.find(p.Index)
 		if o == nil {
-			c.open(llm.ToolCallWhole, p, event.LiveInputStarted)
+			if err := c.open(llm.ToolCallWhole, p, event.LiveInputStarted); err != nil {
+				return err
+			}
 			o = c.find(p.Index)
 		}
 		o.Text, o.Name, o.Open = p.Text, p.Name, false
@@ -155,8 +157,7 @@ func (c *collector) part(p llm.Part) error {
 	return nil
 }
 
-// find gives a part that is open or was, the latest first: that is where
-// deltas go.
+// find gives a part that is open or was.
 func (c *collector) find(index int) *session.OutputPart {
 	if i := c.at(index); i >= 0 {
 		return &c.answer.Parts[i]
@@ -173,10 +174,21 @@ func (c *collector) at(index int) int {
 	return -1
 }
 
-func (c *collector) open(kind llm.PartKind, p llm.Part, live string) {
+// maxParts bounds the parts of one answer, and so the events of one append.
+const maxParts = 512
+
+// open begins a part. Its index is its own: call ids are made of it (I-13).
+func (c *collector) open(kind llm.PartKind, p llm.Part, live string) error {
+	if len(c.answer.Parts) == maxParts {
+		return llm.Errorf(llm.InvalidRequest, "the answer holds more than %d parts", maxParts)
+	}
+	if c.at(p.Index) >= 0 {
+		return llm.Errorf(llm.InvalidRequest, "the answer holds two parts with the index %d", p.Index)
+	}
 	c.answer.Parts = append(c.answer.Parts, session.OutputPart{Kind: kind, Index: p.Index, Name: p.Name, Open: true})
 	c.texts = append(c.texts, nil)
 	c.publish(live, p)
+	return nil
 }
 
 func (c *collector) delta(p llm.Part, live string, keep bool) {

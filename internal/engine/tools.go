@@ -23,6 +23,10 @@ func (d *drive) runTool(ctx context.Context, key actKey, st *session.State) outc
 	if errors.Is(ctx.Err(), context.Canceled) && o.err {
 		o.result.Stopped = true
 	}
+	return toolOutcome(key, o)
+}
+
+func toolOutcome(key actKey, o toolResult) outcome {
 	return outcome{key: key, events: func(s *session.State) ([]event.Event, []event.Blob) {
 		c := s.Call(key.call)
 		if c == nil || c.State != session.CallStarted || c.Attempt != key.attempt {

@@ -124,13 +124,18 @@ func (l *Lane) Wake(id event.SessionID) {
 		return
 	}
 	if len(l.active) >= l.cfg.MaxActive {
-		if !l.queued[id] {
-			l.queued[id] = true
-			l.waiting.PushBack(id)
-		}
+		l.queue(id)
 		return
 	}
 	l.begin(id)
+}
+
+// queue lets a session wait for a place; the lock is held.
+func (l *Lane) queue(id event.SessionID) {
+	if !l.queued[id] {
+		l.queued[id] = true
+		l.waiting.PushBack(id)
+	}
 }
 
 // begin starts a worker; the lock is held.
@@ -182,11 +187,13 @@ func (l *Lane) failed(id event.SessionID, err error) time.Time {
 	return time.Now().Add(retryAfter)
 }
 
-// end retires the worker, unless the session was woken since it looked.
+// end retires the worker, unless the session was woken since it looked. When
+// others wait for a place such a session goes behind them.
 func (l *Lane) end(id event.SessionID, w *worker, st *session.State, due time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.again && !l.stopped && (st != nil || due.IsZero()) {
+	again := w.again && !l.stopped && (st != nil || due.IsZero())
+	if again && l.waiting.Len() == 0 {
 		w.again = false
 		return false
 	}
@@ -197,7 +204,10 @@ func (l *Lane) end(id event.SessionID, w *worker, st *session.State, due time.Ti
 	if l.stopped {
 		return true
 	}
-	if !due.IsZero() {
+	switch {
+	case again:
+		l.queue(id)
+	case !due.IsZero():
 		l.timers[id] = time.AfterFunc(time.Until(due), func() { l.Wake(id) })
 	}
 	for l.waiting.Len() > 0 && len(l.active) < l.cfg.MaxActive {

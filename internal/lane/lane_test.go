@@ -1,0 +1,307 @@
+package lane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/lane"
+	"github.com/holdfast-dev/holdfast/internal/session"
+)
+
+// driver plays the engine: each drive takes a while, and a test says what comes of it.
+type driver struct {
+	mu     sync.Mutex
+	loads  map[event.SessionID]int
+	drives []event.SessionID // as they began
+	now    map[event.SessionID]int
+	most   int
+	took   time.Duration
+	answer func(id event.SessionID, n int) (time.Time, error) // n: drive of this session, from 1
+	bells  int
+	told   int // drives that heard of the draining
+}
+
+func newDriver() *driver {
+	return &driver{loads: map[event.SessionID]int{}, now: map[event.SessionID]int{}, took: time.Second}
+}
+
+func (d *driver) Load(_ context.Context, id event.SessionID) (*session.State, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.loads[id]++
+	return &session.State{ID: id}, nil
+}
+
+func (d *driver) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, error) {
+	id := st.ID
+	d.mu.Lock()
+	d.now[id]++
+	if d.now[id] > 1 {
+		panic("two workers drive " + string(id))
+	}
+	d.drives = append(d.drives, id)
+	n, all := 0, 0
+	for _, x := range d.drives {
+		if x == id {
+			n++
+		}
+	}
+	for _, x := range d.now {
+		all += x
+	}
+	d.most = max(d.most, all)
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.now[id]--
+	}()
+	timer := time.After(d.took)
+	for done := false; !done; {
+		select {
+		case <-timer:
+			done = true
+		case <-bell:
+			d.mu.Lock()
+			d.bells++
+			d.mu.Unlock()
+		case <-draining:
+			draining = nil
+			d.mu.Lock()
+			d.told++
+			d.mu.Unlock()
+		case <-ctx.Done():
+			return nil, time.Time{}, ctx.Err()
+		}
+	}
+	if d.answer == nil {
+		return st, time.Time{}, nil
+	}
+	due, err := d.answer(id, n)
+	return st, due, err
+}
+
+func (d *driver) count(id event.SessionID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, x := range d.drives {
+		if x == id {
+			n++
+		}
+	}
+	return n
+}
+
+func newLane(d *driver, change func(*lane.Config)) *lane.Lane {
+	cfg := lane.Config{Driver: d, Unfinished: func(context.Context) ([]event.SessionID, error) { return nil, nil }, Logger: slog.New(slog.DiscardHandler)}
+	if change != nil {
+		change(&cfg)
+	}
+	return lane.New(cfg)
+}
+
+func rest(d time.Duration) { <-time.After(d); synctest.Wait() }
+
+func id(n int) event.SessionID { return event.SessionID(fmt.Sprintf("ses_%d", n)) }
+
+// A session has one worker; what wakes it meanwhile is heard, and never lost.
+func TestOneWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		l := newLane(d, nil)
+		defer l.Stop(t.Context())
+		l.Wake("ses_1")
+		rest(500 * time.Millisecond)
+		for range 10 {
+			l.Wake("ses_1")
+		}
+		rest(10 * time.Second)
+		if n := d.count("ses_1"); n != 2 || d.bells == 0 || d.loads["ses_1"] != 1 {
+			t.Errorf("%d drives, %d bells heard, %d loads", n, d.bells, d.loads["ses_1"])
+		}
+		l.Wake("ses_1")
+		rest(10 * time.Second)
+		if n := d.count("ses_1"); n != 3 || d.loads["ses_1"] != 1 { // from the cache
+			t.Errorf("%d drives, %d loads", n, d.loads["ses_1"])
+		}
+	})
+}
+
+// No more sessions are at work than allowed; those that wait go in their order.
+func TestMaxActive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		var ids []event.SessionID
+		for i := range 9 {
+			ids = append(ids, id(i))
+		}
+		l := newLane(d, func(c *lane.Config) {
+			c.MaxActive = 2
+			c.Unfinished = func(context.Context) ([]event.SessionID, error) { return ids, nil }
+		})
+		defer l.Stop(t.Context())
+		if err := l.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for range 3 {
+			l.Wake(id(8)) // waits already: once is enough
+		}
+		rest(5 * time.Second)
+		if d.most != 2 || len(d.drives) != 9 {
+			t.Errorf("%d at once, drives %v", d.most, d.drives)
+		}
+		for i, x := range d.drives {
+			if slices.Index(ids, x)/2 != i/2 {
+				t.Errorf("they went in the order %v", d.drives)
+			}
+		}
+	})
+}
+
+// What is due is looked at when it is due; a wake-up before that is heard.
+func TestDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		due := time.Now().Add(time.Minute)
+		d.answer = func(_ event.SessionID, n int) (time.Time, error) {
+			if time.Now().Before(due) {
+				return due, nil
+			}
+			return time.Time{}, nil
+		}
+		l := newLane(d, nil)
+		defer l.Stop(t.Context())
+		l.Wake("ses_1")
+		rest(30 * time.Second)
+		l.Wake("ses_1")
+		rest(20 * time.Second)
+		if n := d.count("ses_1"); n != 2 {
+			t.Errorf("%d drives before it is due", n)
+		}
+		rest(20 * time.Second)
+		if n := d.count("ses_1"); n != 3 {
+			t.Errorf("%d drives when it is due", n)
+		}
+		rest(time.Hour)
+		if n := d.count("ses_1"); n != 3 {
+			t.Errorf("%d drives in the end: a timer is left", n)
+		}
+	})
+}
+
+// A driver that fails rests, however often it is woken, and is tried again from
+// the log; one that lost its session is left alone.
+func TestFailedDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		d.answer = func(s event.SessionID, n int) (time.Time, error) {
+			switch {
+			case s == "ses_lost":
+				return time.Time{}, fmt.Errorf("append: %w", eventlog.ErrFenced)
+			case s == "ses_1" && n < 3:
+				return time.Time{}, errors.New("no store")
+			}
+			return time.Time{}, nil
+		}
+		l := newLane(d, nil)
+		defer l.Stop(t.Context())
+		l.Wake("ses_1")
+		l.Wake("ses_lost")
+		l.Wake("ses_2")
+		rest(500 * time.Millisecond)
+		l.Wake("ses_1") // while it works
+		rest(3 * time.Second)
+		if n := d.count("ses_1"); n != 1 {
+			t.Errorf("%d drives: it does not rest", n)
+		}
+		rest(time.Minute)
+		if n := d.count("ses_1"); n != 3 || d.loads["ses_1"] != 3 {
+			t.Errorf("%d drives, %d loads", n, d.loads["ses_1"])
+		}
+		if d.count("ses_lost") != 1 || d.count("ses_2") != 1 {
+			t.Errorf("drives %v", d.drives)
+		}
+	})
+}
+
+// States of idle sessions are kept within bounds, the most recent ones.
+func TestCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		l := newLane(d, func(c *lane.Config) { c.CacheSize = 3 })
+		defer l.Stop(t.Context())
+		for _, n := range []int{1, 2, 3, 1, 4} { // 2 falls out
+			l.Wake(id(n))
+			rest(2 * time.Second)
+		}
+		for _, n := range []int{1, 3, 4, 2} {
+			l.Wake(id(n))
+			rest(2 * time.Second)
+		}
+		if d.loads[id(1)] != 1 || d.loads[id(3)] != 1 || d.loads[id(4)] != 1 || d.loads[id(2)] != 2 {
+			t.Errorf("loads %v", d.loads)
+		}
+	})
+}
+
+// Stopping lets nothing begin, waits for what is at work, and cuts it when its time is over.
+func TestStop(t *testing.T) {
+	for _, patience := range []time.Duration{10 * time.Second, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDriver()
+			d.took = 5 * time.Second
+			d.answer = func(event.SessionID, int) (time.Time, error) { return time.Now().Add(time.Second), nil }
+			l := newLane(d, func(c *lane.Config) { c.MaxActive = 1 })
+			l.Wake("ses_1")
+			l.Wake("ses_2") // waits for a place
+			synctest.Wait()
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			l.Stop(ctx)
+			if took := time.Since(began); took != min(patience, 5*time.Second) {
+				t.Errorf("stopped after %v", took)
+			}
+			l.Wake("ses_3")
+			rest(time.Minute)
+			if !slices.Equal(d.drives, []event.SessionID{"ses_1"}) || d.told != 1 {
+				t.Errorf("drives %v, %d of them told to end", d.drives, d.told)
+			}
+			l.Stop(ctx) // again
+		})
+	}
+}
+
+// A session that is woken without end does not keep the others from a place.
+func TestFairness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		l := newLane(d, func(c *lane.Config) { c.MaxActive = 1 })
+		defer l.Stop(t.Context())
+		d.answer = func(s event.SessionID, _ int) (time.Time, error) {
+			if s == "ses_busy" {
+				l.Wake(s)
+			}
+			return time.Time{}, nil
+		}
+		l.Wake("ses_busy")
+		synctest.Wait()
+		l.Wake("ses_1")
+		l.Wake("ses_2")
+		rest(10 * time.Second)
+		if d.count("ses_1") != 1 || d.count("ses_2") != 1 || d.count("ses_busy") < 5 {
+			t.Errorf("drives %v", d.drives)
+		}
+	})
+}

@@ -1,0 +1,346 @@
+// Package sim holds the log of a house to its invariants, event by event and
+// over its streams, and plays seeded histories of the whole house against them:
+// its tests wire the rooms over a real store, let a scripted world answer, and
+// cut the store off at any append.
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-dev/holdfast/internal/contract"
+	"github.com/holdfast-dev/holdfast/internal/event"
+)
+
+// Session holds the whole stream of one session, decoded and in order, to the
+// invariants of a log. It gives what it found, each with the invariant's name;
+// nothing when all hold. A log that ends in the middle of a run is fine.
+func Session(events []event.Event) []string {
+	c := &checker{
+		runs: map[event.RunID]*run{}, calls: map[event.CallID]*call{}, open: map[event.CallID]bool{}, keys: map[string]bool{},
+	}
+	for i := range events {
+		c.e = &events[i]
+		c.must(c.e.Seq == int64(i+1), "I-01 sequences are gap-free")
+		c.event()
+	}
+	return c.found
+}
+
+type checker struct {
+	e      *event.Event
+	found  []string
+	epoch  int64
+	runs   map[event.RunID]*run
+	queue  []event.RunID
+	active event.RunID
+	step   *step
+	calls  map[event.CallID]*call
+	open   map[event.CallID]bool // of the step, not terminal
+	keys   map[string]bool
+}
+
+type run struct {
+	created  *event.RunCreated
+	contract *event.PinnedContract
+	started  bool
+	ended    bool
+	asked    int // repairs asked for
+	repaired int // steps that repair
+	turn     int
+	output   *event.OutputEmitted
+	last     *step // the last that ended
+	waiting  bool
+}
+
+type step struct {
+	id      event.StepID
+	started *event.StepStarted
+	whole   bool
+	attempt int
+	open    bool
+	text    string // whole parts of the last attempt
+	inPlace bool   // text is all of it
+}
+
+type call struct {
+	level      string
+	idempotent bool
+	allowed    bool
+	starts     int
+	done       bool
+	inDoubt    bool
+	resolved   event.Resolution
+}
+
+func (c *checker) must(ok bool, rule string) {
+	if !ok && len(c.found) < 20 {
+		c.found = append(c.found, fmt.Sprintf("%s: #%d %s %s %s %.300s", rule, c.e.Seq, c.e.Type, c.e.RunID, c.e.CallID, c.e.Raw))
+	}
+}
+
+func (c *checker) run() *run {
+	if r := c.runs[c.e.RunID]; r != nil {
+		return r
+	}
+	c.must(false, "an event of a run that was not created")
+	return &run{created: &event.RunCreated{}}
+}
+
+func (c *checker) event() {
+	e := c.e
+	_, claim := e.Data.(*event.OwnerClaimed)
+	c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
+	c.must(claim == (e.Epoch == c.epoch+1) && e.Epoch <= c.epoch+1, "I-11 an epoch begins with its claim and only so")
+	c.epoch = e.Epoch
+	switch d := e.Data.(type) {
+	case *event.RunCreated:
+		c.must(c.runs[e.RunID] == nil, "a run is created once")
+		if k := d.Idempotency; k != nil {
+			c.must(!c.keys[k.KeyHash], "I-07 a key has one run")
+			c.keys[k.KeyHash] = true
+		}
+		c.runs[e.RunID] = &run{created: d}
+		c.queue = append(c.queue, e.RunID)
+	case *event.RunStarted:
+		r := c.run()
+		c.must(c.active == "" && !r.ended && !r.started, "I-06 one run is active at a time")
+		c.must(len(c.queue) > 0 && c.queue[0] == e.RunID, "I-06 runs start in admission order")
+		c.queue = slices.DeleteFunc(c.queue, func(id event.RunID) bool { return id == e.RunID })
+		c.active, r.started, r.contract = e.RunID, true, d.OutputContract
+	case *event.RunCompleted, *event.RunFailed, *event.RunCancelled, *event.RunInterrupted:
+		c.end()
+	case *event.RepairRequested:
+		r := c.run()
+		r.asked++
+		c.must(r.contract != nil && d.Attempt == r.asked && d.Budget == r.contract.MaxRepairAttempts && r.asked <= d.Budget && d.Budget <= 5, "I-09 repairs stay within the budget")
+	case *event.NeedsAttention:
+		r := c.run()
+		c.must(e.RunID == c.active && !r.waiting, "only the active run waits")
+		for _, id := range d.Calls {
+			c.must(c.calls[id] != nil && c.calls[id].inDoubt && c.calls[id].resolved == "", "a person is asked about calls in doubt")
+		}
+		r.waiting = true
+	case *event.RunResumed:
+		c.run().waiting = false
+	case *event.AttentionResolved:
+		if x := c.calls[e.CallID]; x != nil && x.inDoubt && x.resolved == "" && c.run().waiting {
+			x.resolved = d.Resolution
+		}
+	case *event.OutputEmitted:
+		c.output(d)
+	default:
+		c.stepEvent()
+	}
+}
+
+// end checks the terminal event of a run.
+func (c *checker) end() {
+	e, r := c.e, c.run()
+	c.must(!r.ended, "I-05 a run has one terminal event")
+	queued := slices.Contains(c.queue, e.RunID)
+	c.must(queued || c.active == e.RunID && c.step == nil && len(c.open) == 0, "I-12 everything is closed at the end of a run")
+	c.must(r.repaired == r.asked, "I-09 each repair that was asked for is one step")
+	switch d := e.Data.(type) {
+	case *event.RunCompleted:
+		c.must(r.output != nil, "a completed run has its output")
+	case *event.RunFailed:
+		c.must(d.Code != "output_contract_unsatisfied" || r.contract != nil && r.asked == r.contract.MaxRepairAttempts, "I-09 the budget is used up before a run fails")
+	}
+	if _, ok := e.Data.(*event.RunCompleted); !ok {
+		c.must(r.output == nil, "an output only of a completed run")
+	}
+	r.ended = true
+	c.queue = slices.DeleteFunc(c.queue, func(id event.RunID) bool { return id == e.RunID })
+	if c.active == e.RunID {
+		c.active = ""
+	}
+}
+
+// output checks an answer against the contract that the run is pinned to.
+func (c *checker) output(d *event.OutputEmitted) {
+	r := c.run()
+	c.must(r.output == nil && c.active == c.e.RunID, "one output of the active run")
+	r.output = d
+	if r.contract == nil {
+		c.must(d.OutputKind == event.OutputText, "I-09 a text without a contract")
+		c.must(r.last != nil && (!r.last.inPlace || d.Content.Ref != "" || d.Content.Text == r.last.text), "I-20 the answer is the text of the whole attempt alone")
+		return
+	}
+	c.must(d.OutputKind == event.OutputStructured, "I-09 a structured output under a contract")
+	if d.StructuredOutput == nil {
+		return // by reference: its text is not in the log
+	}
+	schema, issues := contract.ParseSchema(r.contract.Schema)
+	if len(issues) > 0 {
+		c.must(false, "a pinned contract reads")
+		return
+	}
+	value, err := schema.Check(string(d.StructuredOutput))
+	c.must(err == nil && string(value) == string(d.StructuredOutput), "I-09 only a conforming answer, canonical, goes out")
+}
+
+func (c *checker) stepEvent() {
+	e := c.e
+	switch d := e.Data.(type) {
+	case *event.StepStarted:
+		r := c.run()
+		c.must(c.step == nil && len(c.open) == 0 && e.RunID == c.active, "I-12 the step before is closed")
+		c.must(d.NoTools == (d.Repair > 0 || e.Turn >= r.created.MaxTurns) && e.Turn <= r.created.MaxTurns, "I-10 tools are withheld where they must be")
+		if d.Repair > 0 {
+			r.repaired++
+			c.must(d.Repair == r.repaired && e.Turn == r.turn, "I-09 a repair is one step and no turn")
+		}
+		r.turn = e.Turn
+		c.step = &step{id: e.StepID, started: d}
+		return
+	case *event.SessionCreated, *event.SessionUpdated, *event.SessionClosed, *event.OwnerClaimed, *event.RunQueued,
+		*event.CancelRequested, *event.InterruptRequested, *event.StateEntered, *event.ContextBuilt, *event.ContractChecked:
+		return
+	}
+	if c.step == nil || c.step.id != e.StepID {
+		c.must(false, "an event of a step that is not open")
+		return
+	}
+	st := c.step
+	switch d := e.Data.(type) {
+	case *event.StepEnded:
+		c.must(st.whole && len(c.open) == 0, "I-12 a step ends when every call has its terminal")
+		c.step, c.run().last = nil, st
+	case *event.StepFailed:
+		c.must(len(c.open) == 0 && !st.open, "I-12 a step ends when everything in it is closed")
+		c.step = nil
+	case *event.ModelCallStarted:
+		c.must(!st.open && !st.whole && d.Attempt == st.attempt+1, "one attempt after the other")
+		st.attempt, st.open, st.text, st.inPlace = d.Attempt, true, "", true
+	case *event.ModelCallCompleted:
+		c.must(st.open && d.Attempt == st.attempt, "an attempt ends once")
+		st.open = false
+	case *event.ModelCallFailed:
+		c.must(st.open && d.Attempt == st.attempt, "an attempt ends once")
+		st.open = false
+	case *event.InferenceCompleted:
+		c.must(!st.open && !st.whole, "an output is whole once")
+		st.whole = true
+	case *event.TextEnded:
+		if !d.Partial {
+			st.text, st.inPlace = st.text+d.Content.Text, st.inPlace && d.Content.Ref == ""
+		}
+	default:
+		c.callEvent(st)
+	}
+}
+
+func (c *checker) callEvent(st *step) {
+	e := c.e
+	if d, ok := e.Data.(*event.ToolRequested); ok {
+		c.must(c.calls[e.CallID] == nil, "I-13 call ids are unique in the session")
+		x := &call{level: d.Level}
+		if tools := c.run().created.Tools; d.Name != "" {
+			if i := slices.IndexFunc(tools, func(t event.CapturedTool) bool { return t.Name == d.Name }); i >= 0 {
+				x.idempotent = tools[i].Idempotent
+			}
+		}
+		if d.Original != "" {
+			from := c.calls[d.Original]
+			c.must(from != nil && from.resolved == event.ResolveRetry, "I-13 a retry is a person's word")
+		}
+		c.calls[e.CallID], c.open[e.CallID] = x, true
+		return
+	}
+	if e.CallID == "" {
+		return // parts, and what is about the step as a whole
+	}
+	x := c.calls[e.CallID]
+	if x == nil {
+		c.must(false, "an event of a call that was not requested")
+		return
+	}
+	switch d := e.Data.(type) {
+	case *event.PolicyChecked:
+		x.allowed = d.Decision == "allow"
+	case *event.ToolStarted:
+		x.starts++
+		c.must(x.starts == 1 && x.allowed && !x.done, "I-13 a call is checked, then started once")
+		c.must(st.whole && !st.started.NoTools, "I-10, I-13 the output is whole and tools are allowed")
+	case *event.ToolRetrying:
+		c.must(x.starts == 1 && !x.done, "I-13 only what is in flight is begun again")
+		c.must(x.level == "read" || x.level == "none" || x.idempotent, "I-13 an effect is not begun again")
+	case *event.ToolRejected, *event.ToolCompleted, *event.ToolFailed, *event.ToolTimeout, *event.ToolInterrupted:
+		c.must(!x.done, "I-13, I-14 a call has one result")
+		x.done = true
+		delete(c.open, e.CallID)
+		if i, ok := d.(*event.ToolInterrupted); ok {
+			x.inDoubt = i.Outcome == "unknown"
+		}
+	}
+}
+
+// Target holds the whole stream of one target, decoded and in order, to the
+// invariants of its lane.
+func Target(events []event.Event) []string {
+	c := &checker{}
+	var lane []event.DeliveryID // pending, in order
+	open := map[event.DeliveryID]int{}
+	attempts := map[event.DeliveryID]int{}
+	known := map[event.DeliveryID]bool{}
+	drop := func(id event.DeliveryID) {
+		lane = slices.DeleteFunc(lane, func(x event.DeliveryID) bool { return x == id })
+	}
+	for i := range events {
+		c.e = &events[i]
+		c.must(c.e.Seq == int64(i+1), "I-01 sequences are gap-free")
+		c.must(c.e.Epoch >= c.epoch, "I-15 epochs never decrease")
+		c.epoch = c.e.Epoch
+		switch d := c.e.Data.(type) {
+		case *event.DeliveryEnqueued:
+			c.must(!known[d.DeliveryID], "I-24 a delivery is enqueued once")
+			known[d.DeliveryID] = true
+			lane = append(lane, d.DeliveryID)
+		case *event.DeliveryReplayed:
+			c.must(known[d.DeliveryID] && !slices.Contains(lane, d.DeliveryID), "only what is settled is replayed")
+			lane = append(lane, d.DeliveryID)
+		case *event.DeliveryAttemptStarted:
+			c.must(len(lane) > 0 && lane[0] == d.DeliveryID, "I-25 a target's deliveries go in order")
+			c.must(open[d.DeliveryID] == 0 && d.Attempt == attempts[d.DeliveryID]+1, "one attempt after the other")
+			open[d.DeliveryID], attempts[d.DeliveryID] = d.Attempt, d.Attempt
+		case *event.DeliveryAttemptFailed:
+			c.must(open[d.DeliveryID] == d.Attempt, "an attempt ends once")
+			open[d.DeliveryID] = 0
+		case *event.DeliveryDelivered:
+			c.must(open[d.DeliveryID] == d.Attempt && slices.Contains(lane, d.DeliveryID), "I-05 a delivery ends once")
+			open[d.DeliveryID] = 0
+			drop(d.DeliveryID)
+		case *event.DeliveryDeadLettered:
+			c.must(open[d.DeliveryID] == 0 && slices.Contains(lane, d.DeliveryID), "I-05 a delivery ends once")
+			drop(d.DeliveryID)
+		}
+	}
+	return c.found
+}
+
+// Deliveries checks that outputs and deliveries follow from each other, over
+// all streams of a log (I-24).
+func Deliveries(sessions, targets []event.Event) []string {
+	c := &checker{}
+	want := map[event.DeliveryID]event.TargetID{}
+	for i := range sessions {
+		if d, ok := sessions[i].Data.(*event.OutputEmitted); ok {
+			for _, t := range d.Targets {
+				want[t.DeliveryID] = t.TargetID
+			}
+		}
+	}
+	for i := range targets {
+		c.e = &targets[i]
+		if d, ok := c.e.Data.(*event.DeliveryEnqueued); ok {
+			id, _ := c.e.Stream.Target()
+			c.must(want[d.DeliveryID] == id, "I-24 a delivery follows from an output")
+			delete(want, d.DeliveryID)
+		}
+	}
+	for id, t := range want {
+		c.found = append(c.found, fmt.Sprintf("I-24 the output of %s was never enqueued for %s", id, t))
+	}
+	return c.found
+}
