@@ -193,7 +193,7 @@ func TestCrashC56(t *testing.T) {
 			}
 			if kill {
 				s.k.kill(l)
-				l = s.k.start(nil)
+				s.k.start(nil)
 			}
 			sent, err := s.c.deliveries(s.ctx, 1)
 			s.must(err)

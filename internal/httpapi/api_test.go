@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -323,7 +324,9 @@ func TestLocalDoor(t *testing.T) {
 	srv.Listener = l
 	srv.Start()
 	defer srv.Close()
-	client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
 	defer client.CloseIdleConnections()
 	send := func(token string) int {
 		req, err := http.NewRequest("GET", "http://holdfast/v1/tokens", nil)

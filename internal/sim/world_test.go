@@ -77,12 +77,6 @@ func (w *world) find(format string, args ...any) {
 	}
 }
 
-func (w *world) quiet() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.calm
-}
-
 // draws is a stream of choices that follows from the seed and the words.
 type draws struct{ state uint64 }
 

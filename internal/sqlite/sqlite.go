@@ -261,8 +261,10 @@ func (s *Store) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp
 	for _, b := range a.Blobs {
 		r.size += len(b.Bytes)
 	}
-	err := s.wait(ctx, r)
-	return r.stamps, err
+	if err := s.wait(ctx, r); err != nil {
+		return nil, err // while nobody waits r is the writer's
+	}
+	return r.stamps, nil
 }
 
 // wait hands r to the writer and waits for its outcome.
