@@ -58,6 +58,7 @@ type Limits struct {
 	MaxTurns          int // ceiling for sessions and runs
 	HistoryLimit      int // ceiling
 	ReplyTargets      int
+	ParallelTools     int // calls of one turn that run at once, captured by each run; 0: the rules' default
 	QueuedRuns        int // of one session, not at their end; a bound that concurrent submissions may pass by their number
 }
 

@@ -90,7 +90,7 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 	if err != nil {
 		return "", err
 	}
-	d := &event.RunCreated{Actor: c.Actor, Kind: "input", Source: "api", SettingsVersion: int(row.SettingsVersion), OnDoubt: set.OnDoubt}
+	d := &event.RunCreated{Actor: c.Actor, Kind: "input", Source: "api", SettingsVersion: int(row.SettingsVersion), OnDoubt: set.OnDoubt, ParallelTools: a.cfg.Limits.ParallelTools}
 	var blobs []event.Blob
 	if set.InputContract != nil {
 		schema, err := a.input(set.InputContract.Schema)
@@ -131,7 +131,7 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 		if set.InputContract != nil {
 			d.Idempotency.Contract = event.RefOf(set.InputContract.Schema)
 		}
-		if d.Idempotency.Fingerprint, err = a.fingerprint(req, canonicalInput(d, items)); err != nil {
+		if d.Idempotency.Fingerprint, err = fingerprint(req, canonicalInput(d, items)); err != nil {
 			return "", err
 		}
 	}
@@ -352,7 +352,7 @@ func (a *Admission) known(ctx context.Context, row eventlog.SessionRow, req *api
 		}
 		input = collapse(items, value)
 	}
-	print, err := a.fingerprint(req, input)
+	print, err := fingerprint(req, input)
 	if err != nil {
 		return "", err
 	}
@@ -382,22 +382,15 @@ func canonicalInput(d *event.RunCreated, items []api.InputItem) []event.InputIte
 
 // fingerprint is a versioned SHA-256 over the canonical form of what shapes
 // the run's behaviour. Metadata does not: a retry may carry another trace id.
-func (a *Admission) fingerprint(req *api.SubmitRun, input []event.InputItem) (string, error) {
+func fingerprint(req *api.SubmitRun, input []event.InputItem) (string, error) {
 	v := struct {
-		Input        []event.InputItem    `json:"input"`
-		MaxTurns     int                  `json:"max_turns,omitzero"`
-		Model        string               `json:"model,omitzero"`
-		ReplyTargets *[]event.ReplyTarget `json:"reply_targets,omitzero"`
-		Route        string               `json:"route,omitzero"`
-		Version      int                  `json:"version"`
-	}{Input: input, MaxTurns: req.MaxTurns, Model: req.Model, Route: req.Route, Version: 1}
-	if req.ReplyTargets != nil {
-		targets, err := a.replyTargets(*req.ReplyTargets)
-		if err != nil {
-			return "", err
-		}
-		v.ReplyTargets = &targets
-	}
+		Input        []event.InputItem  `json:"input"`
+		MaxTurns     int                `json:"max_turns,omitzero"`
+		Model        string             `json:"model,omitzero"`
+		ReplyTargets *[]api.ReplyTarget `json:"reply_targets,omitzero"`
+		Route        string             `json:"route,omitzero"`
+		Version      int                `json:"version"`
+	}{Input: input, MaxTurns: req.MaxTurns, Model: req.Model, ReplyTargets: req.ReplyTargets, Route: req.Route, Version: 1}
 	h := sha256.New()
 	err := json.MarshalEncode(jsontext.NewEncoder(h), v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {

@@ -167,7 +167,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	adm := admission.New(admission.Config{
 		Store: d.store, Tools: set, Route: d.models.resolve, CheckTarget: checkTarget(d.cfg), Random: opt.Random,
-		Limits: admission.Limits{InputBytes: l.InputBytes, QueuedRuns: l.QueuedRuns},
+		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: adm, Hub: &d.hub, Routes: d.models.list(), Tools: listTools(set), Version: version.String(),

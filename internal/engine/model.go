@@ -110,12 +110,22 @@ func (c *collector) close() {
 	slices.SortStableFunc(c.answer.Parts, func(a, b session.OutputPart) int { return a.Index - b.Index })
 }
 
+// news is what a piece adds to the size of the answer. A whole call tells again
+// what its deltas told.
+func (c *collector) news(p llm.Part) int {
+	n := len(p.Text) + len(p.State) + len(p.Name)
+	if i := c.at(p.Index); p.Kind == llm.ToolCallWhole && i >= 0 {
+		n = max(0, n-len(c.texts[i])-len(p.Name))
+	}
+	return n
+}
+
 // part takes one piece of the stream.
 func (c *collector) part(p llm.Part) error {
 	if c.answer.FirstOutput == 0 {
 		c.answer.FirstOutput = max(time.Since(c.began), time.Microsecond)
 	}
-	if c.size += len(p.Text) + len(p.State) + len(p.Name); c.size > 2*c.d.e.cfg.MaxAnswer {
+	if c.size += c.news(p); c.size > c.d.e.cfg.MaxAnswer {
 		return llm.Errorf(llm.InvalidRequest, "the answer is larger than %d bytes", c.d.e.cfg.MaxAnswer)
 	}
 	switch p.Kind {

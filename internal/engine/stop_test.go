@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -306,4 +307,32 @@ func TestEndIsNoCancel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// More calls than may run at once wait without a start: a stop in the middle
+// of them leaves nothing in doubt.
+func TestDrainWithCallsThatWait(t *testing.T) { // I-13
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("act", tool.Write, waits(time.Minute, "done"))
+		var twelve []string
+		for range 12 {
+			twelve = append(twelve, "act", "{}")
+		}
+		h, _ := staged(t, []step{call(twelve...), say("done")}, f)
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "1")
+		l := h.begin(h.eng, s.ID)
+		synctest.Wait()
+		if n := len(all[*event.ToolStarted](h, s.ID)); n != session.DefaultParallelTools {
+			t.Fatalf("%d calls started at once", n)
+		}
+		l.drain()
+		h.drive(h.other("gen_2", f), s.ID)
+		h.status(id, "completed")
+		if f.runs() != 12 || len(all[*event.ToolInterrupted](h, s.ID)) != 0 {
+			t.Errorf("ran %d times: %v", f.runs(), h.types(s.ID))
+		}
+		h.verify()
+	})
 }

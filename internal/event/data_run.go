@@ -12,6 +12,7 @@ type RunCreated struct {
 	MaxTurns        int             `json:"max_turns"`
 	Metadata        canonjson.Value `json:"metadata,omitzero"`
 	OnDoubt         OnDoubt         `json:"on_doubt"`
+	ParallelTools   int             `json:"parallel_tools,omitzero"` // calls of one turn that run at once; 0: the rules' default
 	ReplyTargets    []ReplyTarget   `json:"reply_targets,omitzero"`
 	Route           Route           `json:"route"`
 	SettingsVersion int             `json:"settings_version"`

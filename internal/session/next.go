@@ -197,7 +197,7 @@ func (s *State) settle() []Action {
 		return s.verify()
 	}
 	w := newScript(s)
-	if s.checkCalls(w) || s.sweepDoubt(w) {
+	if s.sweepDoubt(w) || s.checkCalls(w) {
 		return decide(w)
 	}
 	var acts []Action
@@ -239,48 +239,59 @@ func (s *State) closeTurn(w *script) {
 	}
 }
 
-// checkCalls decides on the calls that nobody decided on yet, and starts those
-// that may run.
+// checkCalls decides on the calls that nobody decided on yet, and starts as many
+// of those that may run as have a place. It says whether it added anything.
 func (s *State) checkCalls(w *script) bool {
 	r, st := s.Active, s.Active.Step
-	var open []*Call
-	for _, c := range st.Calls {
-		if c.State == CallRequested || c.State == CallAllowed {
-			open = append(open, c)
-		}
-	}
-	if open == nil {
-		return false
-	}
-	if w.phase == PhaseAction {
-		w.enter(PhasePolicy)
-	}
 	var start []*Call
-	for _, c := range open {
-		if c.State == CallAllowed {
-			start = append(start, c)
-			continue
-		}
-		if by, why := refusal(st, c); why != "" {
-			w.about(c.ID, &event.PolicyChecked{Decision: policy.Reject, Reason: why, Rule: by})
-			w.about(c.ID, &event.ToolRejected{By: by, Message: why})
-			continue
-		}
-		d := policy.Check(c.Name, r.Created.Tools)
-		w.about(c.ID, &event.PolicyChecked{Decision: d.Word(), Reason: d.Reason, Rule: d.Rule})
-		if d.Allowed {
-			start = append(start, c)
-		} else {
-			w.about(c.ID, &event.ToolRejected{By: "policy", Message: d.Reason})
+	room := r.parallelTools()
+	for _, c := range st.Calls {
+		if c.State == CallStarted {
+			room--
 		}
 	}
+	for _, c := range st.Calls {
+		switch {
+		case c.State == CallAllowed, c.State == CallRequested && s.allow(w, c):
+			start = append(start, c)
+		}
+	}
+	// What has no place yet stays allowed: a start without an act behind it
+	// would be in doubt after a crash.
+	start = start[:max(0, min(room, len(start)))]
 	if len(start) > 0 && w.phase == PhasePolicy {
 		w.enter(PhaseActing)
 	}
 	for _, c := range start {
 		w.about(c.ID, &event.ToolStarted{Level: c.Level, Name: c.Name})
 	}
-	return true
+	return len(w.out) > 0
+}
+
+// allow decides on a call that nobody decided on yet, and rejects it where the
+// answer is no.
+func (s *State) allow(w *script, c *Call) bool {
+	if w.phase == PhaseAction {
+		w.enter(PhasePolicy)
+	}
+	if by, why := refusal(s.Active.Step, c); why != "" {
+		w.about(c.ID, &event.PolicyChecked{Decision: policy.Reject, Reason: why, Rule: by})
+		w.about(c.ID, &event.ToolRejected{By: by, Message: why})
+		return false
+	}
+	d := policy.Check(c.Name, s.Active.Created.Tools)
+	w.about(c.ID, &event.PolicyChecked{Decision: d.Word(), Reason: d.Reason, Rule: d.Rule})
+	if !d.Allowed {
+		w.about(c.ID, &event.ToolRejected{By: "policy", Message: d.Reason})
+	}
+	return d.Allowed
+}
+
+func (r *Run) parallelTools() int {
+	if r.Created.ParallelTools > 0 {
+		return r.Created.ParallelTools
+	}
+	return DefaultParallelTools
 }
 
 // refusal says why a call cannot run whatever the policy says.

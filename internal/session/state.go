@@ -16,11 +16,12 @@ import (
 
 // Defaults and bounds of the rules.
 const (
-	DefaultMaxTurns     = 50
-	DefaultHistoryLimit = 400 // entries of earlier runs shown to the model
-	MaxRetries          = 4   // further attempts after the first that failed
-	MaxAbandoned        = 20  // attempts of one step or call that a crash may cut before it fails
-	MaxToolAttempts     = 3   // of an idempotent call whose outcome is not known
+	DefaultMaxTurns      = 50
+	DefaultParallelTools = 8   // calls of one turn that run at once
+	DefaultHistoryLimit  = 400 // entries of earlier runs shown to the model
+	MaxRetries           = 4   // further attempts after the first that failed
+	MaxAbandoned         = 20  // attempts of one step or call that a crash may cut before it fails
+	MaxToolAttempts      = 3   // of an idempotent call whose outcome is not known
 )
 
 // State is what the rules know of a session. It is bounded: finished runs live
