@@ -257,9 +257,11 @@ func (r *round) perform(first *killAt) *life {
 			defer close(rested)
 			select {
 			case <-l.gone:
-				r.k.restart(nil)
 			case <-done:
+				// It may be dying at this instant, behind its very last append.
+				r.k.kill(l)
 			}
+			r.k.restart(nil)
 		}()
 		defer close(done)
 	}
