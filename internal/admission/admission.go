@@ -12,6 +12,7 @@ import (
 	"io"
 	"regexp"
 	"sync"
+	"sync/atomic"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/contract"
@@ -45,8 +46,11 @@ type Config struct {
 	Route func(name, model string) (event.Route, error)
 	// CheckTarget says whether a reply target may be used; its error is a *problem.Error.
 	CheckTarget func(event.ReplyTarget) error
-	Random      io.Reader // ids; safe for concurrent use
-	Limits      Limits
+	// Forget deletes what stands of a session outside the store, when it was
+	// erased. Nil: nothing does.
+	Forget func(user string, id event.SessionID) error
+	Random io.Reader // ids; safe for concurrent use
+	Limits Limits
 }
 
 // Limits bound what a caller may send. Zero fields take the defaults.
@@ -90,6 +94,8 @@ type Caller struct {
 type Admission struct {
 	cfg Config
 
+	stopped atomic.Bool
+
 	mu       sync.Mutex
 	inputs   map[string]*contract.Schema // compiled input contracts, by rendered schema
 	toolsets map[string]*toolset         // what runs capture, by the session's choice
@@ -110,6 +116,12 @@ func New(cfg Config) *Admission {
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Admission{cfg: cfg, inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
 }
+
+// Stop ends intake: no session and no run is taken from now on. What exists
+// can still be read, ended and settled.
+func (a *Admission) Stop() { a.stopped.Store(true) }
+
+var errStopping = problem.New(problem.Unavailable, "stopping", "the daemon is stopping; try again when it is back")
 
 // aliasForm is the form of a caller's own session id.
 var aliasForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)

@@ -115,12 +115,12 @@ func (a *Admission) Attention(ctx context.Context, c Caller, row eventlog.RunRow
 
 // without gives the calls that the run waits for, less one that it must be
 // waiting for.
-func without(row *eventlog.RunRow, call event.CallID) ([]event.CallID, error) {
+func without(row *eventlog.RunRow, call event.CallID) ([]event.DoubtCall, error) {
 	waiting, err := row.Waiting()
 	if err != nil {
 		return nil, err
 	}
-	i := slices.Index(waiting, call)
+	i := slices.IndexFunc(waiting, func(c event.DoubtCall) bool { return c.CallID == call })
 	if i < 0 || row.Status != session.StatusNeedsAttention {
 		return nil, problem.New(problem.Conflict, "call_not_in_doubt", "the run does not wait for a word on the call %.128q", string(call))
 	}
@@ -143,7 +143,7 @@ func (a *Admission) Replay(ctx context.Context, c Caller, row eventlog.DeliveryR
 	_, err := a.cfg.Store.Append(ctx, eventlog.Append{
 		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{
 			SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID,
-			Data: &event.DeliveryReplayed{Actor: c.Actor, DeliveryID: row.ID, Forced: req.Force},
+			Data: &event.DeliveryReplayed{Actor: c.Actor, DeliveryID: row.ID, Forced: req.Force, Reason: note(req.Reason)},
 		}}}},
 		Require: []eventlog.Condition{{
 			Table:  derived.Outbox,
@@ -155,4 +155,28 @@ func (a *Admission) Replay(ctx context.Context, c Caller, row eventlog.DeliveryR
 		return problem.New(problem.Conflict, "delivery_state_conflict", "only a dead-lettered delivery is replayed; with force a delivered one too")
 	}
 	return err
+}
+
+// ResolveDelivery is a person's word that a delivery is done with: pending or
+// parked, it is not sent any more. One whose attempt is in flight is a conflict.
+func (a *Admission) ResolveDelivery(ctx context.Context, c Caller, row eventlog.DeliveryRow, reason string) error {
+	here := []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}}
+	_, err := a.cfg.Store.Append(ctx, eventlog.Append{
+		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{
+			SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID,
+			Data: &event.DeliveryResolved{Actor: c.Actor, DeliveryID: row.ID, Reason: note(reason)},
+		}}}},
+		Require: []eventlog.Condition{
+			{Table: derived.Outbox, Where: here, Column: "status", In: []any{outbox.Pending, outbox.DeadLettered}},
+			{Table: derived.Outbox, Where: here, Column: "n_open", In: []any{int64(0)}},
+		},
+	})
+	var ce *eventlog.ConditionError
+	switch {
+	case !errors.As(err, &ce):
+		return err
+	case ce.Index == 1:
+		return problem.New(problem.Conflict, "delivery_in_flight", "an attempt of the delivery is in flight; try again when it is over")
+	}
+	return problem.New(problem.Conflict, "delivery_state_conflict", "only a pending or dead-lettered delivery is resolved")
 }

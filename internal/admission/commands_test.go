@@ -80,7 +80,7 @@ func TestAttentionCommand(t *testing.T) {
 	if err := d.Attention(t.Context(), admission.Caller{}, d.run(run), req(call, "completed")); !problem.Is(err, "call_not_in_doubt") {
 		t.Errorf("a run that does not wait: %v", err)
 	}
-	d.put(s.ID.Stream(), about(s, run, &event.NeedsAttention{Calls: []event.CallID{call}}))
+	d.put(s.ID.Stream(), about(s, run, &event.NeedsAttention{Calls: []event.DoubtCall{{CallID: call}}}))
 	waiting := d.run(run)
 	large := req(call, "completed")
 	large.Output = string(make([]byte, 101))
@@ -154,4 +154,63 @@ func TestReplayCommand(t *testing.T) {
 		t.Errorf("replay of an erased body: %v", err)
 	}
 	d.verify()
+}
+
+// A person's word ends a delivery that waits or is parked, not one in flight;
+// then the session can be erased.
+func TestResolveDelivery(t *testing.T) { // I-24
+	d := newDesk(t, admission.Limits{})
+	s := d.session(&api.CreateSession{})
+	target := event.TargetIDFor(s.UserID, "webhook", "http://a.test/")
+	const id = event.DeliveryID("dlv_1")
+	put := func(data event.Data) { d.put(target.Stream(), about(s, "run_1", data)) }
+	resolve := func() error {
+		row, err := d.FindDelivery(t.Context(), admission.Caller{}, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.ResolveDelivery(t.Context(), admission.Caller{Actor: "ann"}, row, "the receiver is gone")
+	}
+	put(&event.DeliveryEnqueued{DeliveryID: id, Type: "webhook"})
+	put(&event.DeliveryAttemptStarted{Attempt: 1, Cycle: 1, DeliveryID: id})
+	if err := resolve(); !problem.Is(err, "delivery_in_flight") {
+		t.Errorf("in flight: %v", err)
+	}
+	put(&event.DeliveryAttemptFailed{Attempt: 1, Code: "timeout", DeliveryID: id, RetryAt: "2099-01-01T00:00:00.000000Z"})
+	if err := resolve(); err != nil {
+		t.Fatal(err)
+	}
+	if err := resolve(); !problem.Is(err, "delivery_state_conflict") {
+		t.Errorf("a second word: %v", err)
+	}
+	if _, err := d.store.NextDelivery(t.Context(), target); !errors.Is(err, eventlog.ErrNotFound) {
+		t.Errorf("the lane still has it: %v", err)
+	}
+	if err := d.Erase(t.Context(), admission.Caller{}, s); err != nil {
+		t.Errorf("erase: %v", err)
+	}
+}
+
+// Once intake has stopped nothing new is taken; what exists can still be ended.
+func TestStoppedIntake(t *testing.T) {
+	d := newDesk(t, admission.Limits{})
+	s := d.session(&api.CreateSession{})
+	run := d.submit(s, &api.SubmitRun{Content: api.Text("work")}, "k", true)
+	d.Stop()
+	if _, _, err := d.Submit(t.Context(), admission.Caller{}, s, &api.SubmitRun{Content: api.Text("more")}, ""); !problem.Is(err, "stopping") {
+		t.Errorf("submit: %v", err)
+	}
+	if again := d.submit(s, &api.SubmitRun{Content: api.Text("work")}, "k", false); again != run {
+		t.Errorf("a known key gave %s", again)
+	}
+	if _, err := d.CreateSession(t.Context(), admission.Caller{}, &api.CreateSession{}); !problem.Is(err, "stopping") {
+		t.Errorf("create: %v", err)
+	}
+	row, err := d.FindRun(t.Context(), admission.Caller{}, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Cancel(t.Context(), admission.Caller{}, row, ""); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
 }

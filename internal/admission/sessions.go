@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -20,12 +21,15 @@ import (
 
 // CreateSession makes a session. A caller's id that the user has already is a conflict.
 func (a *Admission) CreateSession(ctx context.Context, c Caller, req *api.CreateSession) (event.SessionID, error) {
+	if a.stopped.Load() {
+		return "", errStopping
+	}
 	user, err := c.User(req.UserID)
 	if err != nil {
 		return "", err
 	}
-	if req.ID != "" && (!aliasForm.MatchString(req.ID) || strings.HasPrefix(req.ID, "ses_")) {
-		return "", problem.New(problem.Invalid, "invalid_session_id", "id must match [A-Za-z0-9._-]{1,128} and not begin with ses_")
+	if req.ID != "" && (!aliasForm.MatchString(req.ID) || strings.HasPrefix(req.ID, "ses_") || strings.Trim(req.ID, ".") == "") {
+		return "", problem.New(problem.Invalid, "invalid_session_id", "id must match [A-Za-z0-9._-]{1,128} with more than dots in it, and not begin with ses_")
 	}
 	if len(req.ThreadID) > 256 {
 		return "", problem.New(problem.TooLarge, "thread_id_too_large", "thread_id holds more than 256 bytes")
@@ -53,7 +57,7 @@ func (a *Admission) CreateSession(ctx context.Context, c Caller, req *api.Create
 func (a *Admission) settings(req *api.CreateSession) (event.Settings, error) {
 	set := event.Settings{
 		HistoryLimit: req.HistoryLimit, MaxTurns: req.MaxTurns, OnDoubt: event.OnDoubt(req.OnDoubt), Title: req.Title,
-		Instructions: event.TextContent(req.Instructions), Tools: req.Tools,
+		Instructions: event.TextContent(req.Instructions), Tools: sortedNames(req.Tools),
 	}
 	if set.OnDoubt == "" {
 		set.OnDoubt = event.DoubtAsk
@@ -99,12 +103,18 @@ func (a *Admission) checkSettings(s *event.Settings) error {
 		return problem.New(problem.TooLarge, "title_too_large", "title holds more than 512 bytes")
 	}
 	if s.Tools != nil {
+		if len(*s.Tools) > maxTools {
+			return problem.New(problem.TooLarge, "too_many_tools", "more than %d tools", maxTools)
+		}
 		if _, missing := a.cfg.Tools.Select(s.Tools); len(missing) > 0 {
 			return problem.New(problem.Invalid, "unknown_tool", "no configured tool is named %s", canonjson.CutRunes(strings.Join(missing, ", "), 200))
 		}
 	}
 	return nil
 }
+
+// maxTools bounds the tools that a session names.
+const maxTools = 256
 
 func (a *Admission) metadata(raw api.Raw) (canonjson.Value, error) {
 	if len(raw) == 0 || string(raw) == "null" {
@@ -165,6 +175,9 @@ func (a *Admission) replyTargets(list []api.ReplyTarget) ([]event.ReplyTarget, e
 			seen[key] = true
 			out = append(out, et)
 		}
+	}
+	if raw, err := json.Marshal(out); err != nil || len(raw) > event.InlineLimit {
+		return nil, problem.New(problem.TooLarge, "reply_targets_too_large", "the reply targets hold more than %d bytes together", event.InlineLimit).Because(err)
 	}
 	return out, nil
 }
@@ -324,12 +337,14 @@ func (a *Admission) Erase(ctx context.Context, c Caller, row eventlog.SessionRow
 	})
 	var ce *eventlog.ConditionError
 	switch {
+	case err == nil && a.cfg.Forget != nil:
+		return a.cfg.Forget(row.UserID, row.ID)
 	case !errors.As(err, &ce):
 		return err
 	case ce.Index == 0:
 		return errErased
 	}
-	return problem.New(problem.Conflict, "session_active", "the session has unfinished runs or deliveries; cancel or settle them first").Because(err)
+	return problem.New(problem.Conflict, "session_active", "the session has unfinished runs or deliveries; cancel the runs and resolve the deliveries first").Because(err)
 }
 
 func toolNames(raw api.Raw) (*[]string, error) {
@@ -337,5 +352,17 @@ func toolNames(raw api.Raw) (*[]string, error) {
 	if err := json.Unmarshal(raw, &names); err != nil {
 		return nil, problem.New(problem.Invalid, "invalid_tools", "tools must be a list of names, or null for every configured tool").Because(err)
 	}
-	return names, nil
+	return sortedNames(names), nil
+}
+
+// sortedNames gives each name once, in order; nil stays nil.
+func sortedNames(names *[]string) *[]string {
+	if names == nil {
+		return nil
+	}
+	out := slices.Compact(slices.Sorted(slices.Values(*names)))
+	if out == nil {
+		out = []string{}
+	}
+	return &out
 }

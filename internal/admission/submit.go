@@ -51,6 +51,9 @@ func (a *Admission) Submit(ctx context.Context, c Caller, row eventlog.SessionRo
 				return id, false, err
 			}
 		}
+		if a.stopped.Load() {
+			return "", false, errStopping
+		}
 		if row.Status != session.Open {
 			return "", false, errClosed
 		}

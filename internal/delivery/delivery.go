@@ -149,6 +149,9 @@ func (r *Room) Wake(id event.TargetID) {
 	r.lanes.Go(func() { r.work(id, l) })
 }
 
+// retakeAfter is how soon a lane looks again that was overtaken.
+const retakeAfter = 20 * time.Millisecond
+
 // restAfter is how long a lane rests that could not read or write the log.
 const restAfter = 2 * time.Second
 
@@ -156,6 +159,10 @@ const restAfter = 2 * time.Second
 func (r *Room) work(id event.TargetID, l *lane) {
 	for {
 		due, more, err := r.step(id)
+		var other *eventlog.ConditionError
+		if errors.As(err, &other) { // a person resolved it in between: look at what is next
+			due, more, err = time.Now().Add(retakeAfter), false, nil
+		}
 		if err != nil && r.ctx.Err() == nil {
 			r.cfg.Logger.Error("delivery", "target_id", id, "err", err, "retry_in", restAfter)
 			due, more = time.Now().Add(restAfter), false

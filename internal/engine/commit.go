@@ -236,6 +236,15 @@ func (d *drive) persist(ctx context.Context, op string, read func() error) error
 	}
 }
 
+// stored reads a blob; a store in trouble is waited for.
+func (d *drive) stored(ctx context.Context, ref string) (data []byte, err error) {
+	err = d.persist(ctx, "read blob", func() (err error) {
+		data, err = d.e.blob(ctx, d.id, ref)
+		return err
+	})
+	return data, err
+}
+
 // deliveries makes the entries in the streams of targets that commit together
 // with an output (I-24), and the blobs that they refer to.
 func (d *drive) deliveries(ctx context.Context, b *batch) ([]eventlog.Entry, []event.Blob, error) {

@@ -298,6 +298,6 @@ func (d *drive) neverBegan() {
 		if c.Attempt > 1 { // an earlier attempt may have had its effect
 			end = session.ToolOutcome{Stopped: true}
 		}
-		d.pending = append(d.pending, toolOutcome(key, toolResult{result: end}))
+		d.pending = append(d.pending, d.toolOutcome(key, toolResult{result: end}))
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -67,9 +68,9 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 	if err != nil {
 		return err
 	}
-	req, err := st.Request(ctx, func(ctx context.Context, ref string) ([]byte, error) { return d.e.blob(ctx, d.id, ref) })
+	req, err := st.Request(ctx, d.stored)
 	if err != nil {
-		return llm.Errorf(llm.Transport, "the request's texts could not be read").Because(err)
+		return llm.Errorf(llm.InvalidRequest, "the request's texts could not be read").Because(err)
 	}
 	if req.Tools, err = d.e.toolDefinitions(ctx, st); err != nil {
 		return llm.Errorf(llm.Transport, "the tools of the run could not be read").Because(err)
@@ -77,7 +78,7 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 	c.maker = st.Active.Created.Route.Provider + "/" + st.Active.Created.Route.Model
 	ctx, cancel := context.WithTimeout(ctx, d.e.cfg.ModelTimeout)
 	defer cancel()
-	err = model.Stream(ctx, req, c.part)
+	err = streamGuarded(ctx, model, req, c.part)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return llm.Errorf(llm.Transport, "no whole answer within %s", d.e.cfg.ModelTimeout).Because(err)
 	}
@@ -85,6 +86,17 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 		return llm.Errorf(llm.Truncated, "the stream ended without an end")
 	}
 	return err
+}
+
+// streamGuarded turns a panic of an adapter into a failed attempt: one answer
+// must not end the daemon.
+func streamGuarded(ctx context.Context, m llm.Model, req *llm.Request, yield func(llm.Part) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = llm.Errorf(llm.InvalidRequest, "the model adapter could not read the answer").Because(fmt.Errorf("panic: %v", p))
+		}
+	}()
+	return m.Stream(ctx, req, yield)
 }
 
 // collector gathers the parts of one answer and hands deltas to listeners.

@@ -23,17 +23,20 @@ func (d *drive) runTool(ctx context.Context, key actKey, st *session.State) outc
 	if errors.Is(ctx.Err(), context.Canceled) && o.err {
 		o.result.Stopped = true
 	}
-	return toolOutcome(key, o)
+	return d.toolOutcome(key, o)
 }
 
-func toolOutcome(key actKey, o toolResult) outcome {
+// toolOutcome tells what came of a call; now and chance are fixed here, so that
+// it is told the same however often the append is made anew.
+func (d *drive) toolOutcome(key actKey, o toolResult) outcome {
+	now, jitter := time.Now(), d.e.jitter()
 	return outcome{key: key, events: func(s *session.State) ([]event.Event, []event.Blob) {
 		c := s.Call(key.call)
 		if c == nil || c.State != session.CallStarted || c.Attempt != key.attempt {
 			return nil, nil // closed meanwhile: a late result changes nothing (I-14)
 		}
 		res := o.result
-		return session.ToolEnded(s, key.call, &res), o.blobs
+		return session.ToolEnded(s, key.call, &res, now, jitter), o.blobs
 	}}
 }
 
@@ -52,16 +55,25 @@ func (d *drive) callTool(ctx context.Context, st *session.State, id event.CallID
 		// The run was shown another tool than the one configured now.
 		return failed("the tool " + c.Name + " was changed or removed after the run was submitted")
 	}
+	input, err := d.arguments(ctx, c)
+	if err != nil {
+		return failed("the call's arguments could not be read")
+	}
 	def := t.Definition()
 	timeout := def.Timeout(d.e.cfg.ToolTimeout)
 	tctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	res, err := runGuarded(tctx, t, tool.Call{
-		SessionID: string(st.ID), UserID: st.UserID, RunID: string(st.Active.ID), CallID: string(id), Input: c.Arguments,
+		SessionID: string(st.ID), UserID: st.UserID, RunID: string(st.Active.ID), CallID: string(id), Input: input,
 	})
 	if err == nil && res.JSON && def.OutputSchema != nil {
 		if err := d.e.tools.check(def.OutputSchema, []byte(res.Output)); err != nil {
-			return failed("the result does not meet the tool's schema: " + err.Error())
+			why := "the result does not meet the tool's schema: " + err.Error()
+			if def.Level.Repeatable() {
+				return failed(why)
+			}
+			// It took effect: a failure would have the model do it again.
+			res.Output += "\n[" + why + "]"
 		}
 	}
 	if err == nil {
@@ -72,6 +84,10 @@ func (d *drive) callTool(ctx context.Context, st *session.State, id event.CallID
 	switch {
 	case errors.Is(err, tool.ErrOutcomeUnknown):
 		out.result.Unknown = true
+		if errors.As(err, &te) {
+			clean, _ := canonjson.ReplaceInvalid(te.Message)
+			out.result.Reason = canonjson.CutRunes(clean, 500)
+		}
 	case errors.Is(err, context.DeadlineExceeded) && tctx.Err() != nil && ctx.Err() == nil:
 		out.result.Timeout = true
 		return out
@@ -85,6 +101,17 @@ func (d *drive) callTool(ctx context.Context, st *session.State, id event.CallID
 	}
 	out.result.Output = event.TextContent(session.FailedText(canonjson.CutRunes(text, d.e.cfg.MaxToolOutput)))
 	return out
+}
+
+// arguments gives the arguments of a call, large ones from where they stand.
+func (d *drive) arguments(ctx context.Context, c *session.Call) (canonjson.Value, error) {
+	switch {
+	case c.Large.Ref != "":
+		return d.stored(ctx, c.Large.Ref)
+	case c.Large.Text != "":
+		return canonjson.Value(c.Large.Text), nil
+	}
+	return c.Arguments, nil
 }
 
 func failed(text string) toolResult {

@@ -13,6 +13,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -94,12 +96,12 @@ func TestToolOutcomes(t *testing.T) {
 	}{
 		{"read times out", tool.Read, false, never, "completed", 1, "The tool did not answer in time."},
 		{"write times out", tool.Write, false, never, "needs_attention", 1, ""},
-		{"idempotent times out", tool.ExternalEffect, true, never, "needs_attention", 3, ""},
+		{"idempotent times out", tool.ExternalEffect, true, never, "needs_attention", session.MaxToolAttempts, ""},
 		{"read is lost", tool.Read, false, lost, "completed", 1, internal},
 		{"none is lost", tool.None, false, lost, "completed", 1, internal},
 		{"write is lost", tool.Write, false, lost, "needs_attention", 1, ""},
 		{"irreversible is lost", tool.Irreversible, false, lost, "needs_attention", 1, ""},
-		{"idempotent is lost", tool.ExternalEffect, true, lost, "needs_attention", 3, ""},
+		{"idempotent is lost", tool.ExternalEffect, true, lost, "needs_attention", session.MaxToolAttempts, ""},
 		{"read panics", tool.Read, false, panics, "completed", 1, internal},
 		{"write panics", tool.Write, false, panics, "needs_attention", 1, ""},
 		{"write refuses", tool.Write, false, refuses, "completed", 1, "Tool execution failed: no such file"},
@@ -272,7 +274,7 @@ func TestAttention(t *testing.T) {
 				h.drive(h.eng, s.ID)
 				h.status(id, "needs_attention")
 				waiting, err := ptr(h.run(id)).Waiting()
-				if err != nil || len(waiting) != 1 || string(waiting[0]) != f.ids[0] {
+				if err != nil || len(waiting) != 1 || string(waiting[0].CallID) != f.ids[0] {
 					t.Fatalf("waits on %v (%v), ran %v", waiting, err, f.ids)
 				}
 				h.drive(h.other("gen_2", f, look), s.ID) // a restart does not ask again
@@ -315,3 +317,74 @@ func ptr[T any](v T) *T { return &v }
 
 // interrupted is what the model reads of a call whose effect nobody knows.
 const interrupted = "Tool execution interrupted; outcome unknown: it may have taken effect"
+
+// Arguments past the inline limit reach the tool whole, also those that a
+// former owner left to be started (I-13).
+func TestLargeArguments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		args := `{"text":"` + strings.Repeat("lang ", 5000) + `"}`
+		var got []string
+		f := newFake("act", tool.Read, func(ctx context.Context, c tool.Call) (tool.Result, error) {
+			got = append(got, string(c.Input))
+			return waits(time.Minute, "done")(ctx, c)
+		})
+		h, p := staged(t, []step{call("act", args), say("done")}, f)
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "go")
+		l := h.begin(h.eng, s.ID)
+		synctest.Wait()
+		l.kill() // in the tool: the next owner starts it again, from the log alone
+		h.drive(h.other("gen_2", f), s.ID)
+		h.status(id, "completed")
+		if !slices.Equal(got, []string{args, args}) {
+			t.Errorf("the tool was given %d calls, the first of %d bytes", len(got), len(got[0]))
+		}
+		for _, e := range h.events(s.ID.Stream()) {
+			if len(e.Raw) > event.InlineLimit {
+				t.Errorf("%s stores %d bytes in place", e.Type, len(e.Raw))
+			}
+		}
+		if shown := p.reqs[1].Messages[1].Parts[0].Text; shown != args {
+			t.Errorf("the model is shown %d bytes of its call", len(shown))
+		}
+		h.verify()
+	})
+}
+
+// What took effect and answers something else than its schema is no failure: a
+// failure would have the model do it again.
+func TestEffectWithOddAnswer(t *testing.T) {
+	for level, want := range map[tool.Level]string{
+		tool.ExternalEffect: "{\"n\":1}\n[the result does not meet the tool's schema: $: missing ok]",
+		tool.Read:           "Tool execution failed: the result does not meet the tool's schema: $: missing ok",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake("act", level, func(context.Context, tool.Call) (tool.Result, error) {
+				return tool.Result{Output: `{"n":1}`, JSON: true}, nil
+			})
+			f.def.OutputSchema = canonjson.Value(`{"required":["ok"],"type":"object"}`)
+			h, p := staged(t, []step{call("act", "{}"), say("done")}, f)
+			defer h.close()
+			s := h.session(&api.CreateSession{})
+			id := h.submit(s, "go")
+			h.drive(h.eng, s.ID)
+			h.status(id, "completed")
+			if got := p.results(1); !slices.Equal(got, []string{want}) {
+				t.Errorf("%s: the model reads %q", level, got)
+			}
+		})
+	}
+}
+
+// An adapter that panics on an answer fails the attempt, not the daemon.
+func TestModelPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := staged(t, []step{func(context.Context, *llm.Request, func(llm.Part) error) error { panic("odd answer") }})
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "go")
+		h.drive(h.eng, s.ID)
+		h.status(id, "failed")
+	})
+}

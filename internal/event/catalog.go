@@ -73,6 +73,7 @@ const (
 	TypeDeliveryAttemptFailed  Type = "delivery.attempt.failed"
 	TypeDeliveryDeadLettered   Type = "delivery.dead_lettered"
 	TypeDeliveryReplayed       Type = "delivery.replayed"
+	TypeDeliveryResolved       Type = "delivery.resolved"
 )
 
 // Live-only kinds: they are shown to subscribers, never enter the log and
@@ -159,6 +160,7 @@ var catalog = map[Type]entry{
 	TypeDeliveryAttemptFailed:  current[DeliveryAttemptFailed](1),
 	TypeDeliveryDeadLettered:   current[DeliveryDeadLettered](1),
 	TypeDeliveryReplayed:       current[DeliveryReplayed](1),
+	TypeDeliveryResolved:       current[DeliveryResolved](1),
 }
 
 // Types lists the catalogue, sorted.

@@ -51,8 +51,18 @@ type DeliveryReplayed struct {
 	Actor      string     `json:"actor,omitzero"`
 	DeliveryID DeliveryID `json:"delivery_id"`
 	Forced     bool       `json:"forced,omitzero"`
+	Reason     string     `json:"reason,omitzero"`
 }
 
+// DeliveryResolved is a person's word that a delivery is done with: it is not
+// sent any more.
+type DeliveryResolved struct {
+	Actor      string     `json:"actor,omitzero"`
+	DeliveryID DeliveryID `json:"delivery_id"`
+	Reason     string     `json:"reason,omitzero"`
+}
+
+func (*DeliveryResolved) EventType() Type       { return TypeDeliveryResolved }
 func (*DeliveryEnqueued) EventType() Type       { return TypeDeliveryEnqueued }
 func (*DeliveryAttemptStarted) EventType() Type { return TypeDeliveryAttemptStarted }
 func (*DeliveryDelivered) EventType() Type      { return TypeDeliveryDelivered }

@@ -91,7 +91,14 @@ type InterruptRequested struct {
 
 // NeedsAttention makes the run wait for a person to settle effects in doubt.
 type NeedsAttention struct {
-	Calls []CallID `json:"calls"`
+	Calls []DoubtCall `json:"calls"`
+}
+
+// DoubtCall is a call that began and whose outcome nobody knows.
+type DoubtCall struct {
+	CallID CallID `json:"call_id"`
+	Name   string `json:"name"`            // of the tool
+	Reason string `json:"reason,omitzero"` // what is known of it
 }
 
 // Resolution is a person's word on an effect in doubt.
@@ -106,11 +113,11 @@ const (
 
 // AttentionResolved settles one call in doubt (I-14). The envelope's call id is the call.
 type AttentionResolved struct {
-	Actor      string     `json:"actor,omitzero"`
-	Output     Content    `json:"output,omitzero"`
-	Reason     string     `json:"reason,omitzero"`
-	Remaining  []CallID   `json:"remaining"` // calls that the run still waits for
-	Resolution Resolution `json:"resolution"`
+	Actor      string      `json:"actor,omitzero"`
+	Output     Content     `json:"output,omitzero"`
+	Reason     string      `json:"reason,omitzero"`
+	Remaining  []DoubtCall `json:"remaining"` // calls that the run still waits for
+	Resolution Resolution  `json:"resolution"`
 }
 
 // RunResumed ends a waiting.

@@ -140,9 +140,10 @@ type ToolStarted struct {
 }
 
 // ToolRetrying starts a call again whose outcome is not known, which its level
-// or its idempotency key allows.
+// or its idempotency key allows; with At it plans that.
 type ToolRetrying struct {
-	Attempt int    `json:"attempt"` // from 2
+	At      string `json:"at,omitzero"` // planned for then (see FormatTime); empty: it begins now
+	Attempt int    `json:"attempt"`     // from 2
 	Reason  string `json:"reason"`
 }
 

@@ -144,13 +144,13 @@ func (r *SessionRow) Settings() (event.Settings, error) {
 }
 
 // Waiting lists the calls in doubt that the run waits for.
-func (r *RunRow) Waiting() ([]event.CallID, error) {
+func (r *RunRow) Waiting() ([]event.DoubtCall, error) {
 	if r.WaitingOn == "" {
 		return nil, nil
 	}
-	var ids []event.CallID
-	if err := json.Unmarshal([]byte(r.WaitingOn), &ids); err != nil {
+	var calls []event.DoubtCall
+	if err := json.Unmarshal([]byte(r.WaitingOn), &calls); err != nil {
 		return nil, fmt.Errorf("run %s waits on: %w", r.ID, err)
 	}
-	return ids, nil
+	return calls, nil
 }

@@ -5,6 +5,7 @@ package llm
 
 import (
 	"context"
+	"math"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 )
@@ -159,7 +160,16 @@ func (u *Usage) Add(v *Usage) *Usage {
 		return nil
 	}
 	return &Usage{
-		CacheRead: u.CacheRead + v.CacheRead, CacheWrite: u.CacheWrite + v.CacheWrite,
-		Input: u.Input + v.Input, Output: u.Output + v.Output, Reasoning: u.Reasoning + v.Reasoning,
+		CacheRead: sum(u.CacheRead, v.CacheRead), CacheWrite: sum(u.CacheWrite, v.CacheWrite),
+		Input: sum(u.Input, v.Input), Output: sum(u.Output, v.Output), Reasoning: sum(u.Reasoning, v.Reasoning),
 	}
+}
+
+// sum adds counts that a vendor gave; it stays at the largest number instead
+// of turning over.
+func sum(a, b int64) int64 {
+	if c := a + b; c >= a || b < 0 {
+		return c
+	}
+	return math.MaxInt64
 }

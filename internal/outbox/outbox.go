@@ -16,6 +16,7 @@ const (
 	Pending      = "pending"
 	Delivered    = "delivered"
 	DeadLettered = "dead_lettered"
+	Resolved     = "resolved"
 )
 
 // Rows says which derived rows follow from events of a target's stream (I-03).
@@ -50,6 +51,8 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 		set(d.DeliveryID, str("next_at", d.RetryAt), num("n_open", 0), num("n_open_epoch", 0), str("last_code", d.Code), num("n_last_status", int64(d.Status)))
 	case *event.DeliveryDeadLettered:
 		set(d.DeliveryID, str("status", DeadLettered), str("next_at", ""), num("n_open", 0), num("n_open_epoch", 0), str("last_code", d.Code))
+	case *event.DeliveryResolved:
+		set(d.DeliveryID, str("status", Resolved), str("next_at", ""))
 	case *event.DeliveryReplayed:
 		// A replay joins the tail of its lane (I-25).
 		set(d.DeliveryID, str("status", Pending), num("lane_seq", e.Seq), num("n_cycle", 0), str("next_at", at))

@@ -205,7 +205,7 @@ func (r *Run) applyStep(e *event.Event) {
 			return
 		}
 		st.Attempt.Open, st.Failed, st.Parts = false, d, nil // I-20
-		if d.Status < 400 {                                  // refused attempts cost nothing; of the others nobody knows
+		if d.Output || d.Status < 400 || d.Status >= 500 {   // refused attempts cost nothing; of the others nobody knows
 			r.Usage = nil
 		}
 		if llm.Class(d.Class) == llm.Abandoned {
@@ -272,7 +272,10 @@ func (r *Run) applyCall(e *event.Event) {
 	case *event.ToolStarted:
 		c.State, c.Attempt, c.Epoch = CallStarted, 1, e.Epoch
 	case *event.ToolRetrying:
-		c.State, c.Attempt, c.Epoch = CallStarted, d.Attempt, e.Epoch
+		c.State, c.Attempt, c.Epoch, c.RetryAt = CallStarted, d.Attempt, e.Epoch, d.At
+		if d.At != "" {
+			c.State = CallPlanned
+		}
 	case *event.ToolCompleted:
 		c.State, c.Result = CallDone, d.Output
 	case *event.ToolRejected:
@@ -283,6 +286,7 @@ func (r *Run) applyCall(e *event.Event) {
 		c.State, c.Result, c.IsError = CallDone, event.Content{Text: d.Message}, true
 	case *event.ToolInterrupted:
 		c.State, c.Result, c.IsError = CallDone, event.Content{Text: d.Message}, true
+		c.Reason = d.Reason
 		if c.InDoubt = d.Outcome == OutcomeUnknown; c.InDoubt {
 			c.Result.Text += TextUnknown
 		}

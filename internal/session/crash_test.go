@@ -49,7 +49,7 @@ func (o *outside) outcome(a session.Action) {
 		events = session.Answered(o.s, answer)
 	case session.RunTool:
 		o.effects[a.Call]++
-		events = session.ToolEnded(o.s, a.Call, &session.ToolOutcome{Output: event.TextContent("done")})
+		events = session.ToolEnded(o.s, a.Call, &session.ToolOutcome{Output: event.TextContent("done")}, clockOfTests, 0)
 	}
 	if o.died() {
 		return

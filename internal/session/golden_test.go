@@ -130,7 +130,7 @@ func TestGoldenToolAndRepair(t *testing.T) {
 	}
 	a.note("the tool ended", a.append(session.ToolEnded(a.s, run.Call, &session.ToolOutcome{
 		Output: event.TextContent("disk full"), Duration: 30 * time.Millisecond,
-	})...))
+	}, clockOfTests, 0)...))
 	a.decide()
 	a.answer(text(`{"severity":"high"}`))
 	a.decide()

@@ -209,6 +209,10 @@ func (s *State) settle() []Action {
 	if acts != nil {
 		return acts
 	}
+	if c := nextPlanned(st.Calls); c != nil {
+		w.about(c.ID, &event.ToolRetrying{Attempt: c.Attempt, Reason: "as planned"})
+		return []Action{Append{NotBefore: c.RetryAt, Events: w.out}}
+	}
 	if s.Active.Created.OnDoubt != event.DoubtContinue {
 		if open := unsettled(st.Calls); open != nil {
 			w.enter(PhaseReview)
@@ -320,7 +324,7 @@ func (s *State) sweepDoubt(w *script) bool {
 		found = true
 		switch {
 		case !repeatable(c):
-			w.about(c.ID, &event.ToolInterrupted{Message: TextInterrupted, Outcome: OutcomeUnknown})
+			w.about(c.ID, &event.ToolInterrupted{Message: TextInterrupted, Outcome: OutcomeUnknown, Reason: "the daemon ended before the outcome was recorded"})
 		case c.Attempt >= MaxAbandoned: // perhaps it is the call that ends the daemon
 			d := &event.ToolInterrupted{Message: TextInterrupted, Reason: "the daemon ended " + strconv.Itoa(MaxAbandoned) + " times in this call"}
 			if effect(c) {
@@ -338,12 +342,23 @@ func effect(c *Call) bool { return c.Level != "none" && c.Level != "read" }
 
 func repeatable(c *Call) bool { return !effect(c) || c.Idempotent }
 
+// nextPlanned gives the call whose planned start comes first.
+func nextPlanned(calls []*Call) *Call {
+	var first *Call
+	for _, c := range calls {
+		if c.State == CallPlanned && (first == nil || c.RetryAt < first.RetryAt) {
+			first = c
+		}
+	}
+	return first
+}
+
 // unsettled lists the calls in doubt that no person has settled yet.
-func unsettled(calls []*Call) []event.CallID {
-	var open []event.CallID
+func unsettled(calls []*Call) []event.DoubtCall {
+	var open []event.DoubtCall
 	for _, c := range calls {
 		if c.InDoubt && c.Resolution == "" {
-			open = append(open, c.ID)
+			open = append(open, event.DoubtCall{CallID: c.ID, Name: c.Name, Reason: c.Reason})
 		}
 	}
 	return open
@@ -369,8 +384,7 @@ func (s *State) afterWaiting() []Action {
 		w.about(id, &event.ToolRequested{
 			Arguments: c.Arguments, Large: c.Large, Level: c.Level, MessageID: messageID(st.ID), Name: c.Name, Original: c.ID, Part: c.Part, Source: "person",
 		})
-		w.about(id, &event.PolicyChecked{Decision: policy.Allow, Rule: "person"})
-		w.about(id, &event.ToolStarted{Level: c.Level, Name: c.Name})
+		w.about(id, &event.PolicyChecked{Decision: policy.Allow, Rule: "person"}) // it starts when it has a place
 	}
 	return decide(w)
 }

@@ -158,8 +158,9 @@ type ToolOutcome struct {
 	Total    int           // size of the whole result where Output is cut, in bytes
 	Failed   bool          // Output is the message
 	Timeout  bool
-	Unknown  bool // the effect may have happened, nobody knows
-	Stopped  bool // we stopped it
+	Unknown  bool   // the effect may have happened, nobody knows
+	Reason   string // of an unknown outcome: what is known, bounded
+	Stopped  bool   // we stopped it
 	Duration time.Duration
 }
 
@@ -167,7 +168,7 @@ type ToolOutcome struct {
 // flight there are none. An unknown outcome of a
 // call that may be repeated under its idempotency key starts it again, a
 // bounded number of times; of any other call with an effect it is in doubt.
-func ToolEnded(s *State, id event.CallID, o *ToolOutcome) []event.Event {
+func ToolEnded(s *State, id event.CallID, o *ToolOutcome, now time.Time, jitter float64) []event.Event {
 	c := s.call(id)
 	if c == nil || c.State != CallStarted {
 		return nil // late (I-14)
@@ -178,7 +179,8 @@ func ToolEnded(s *State, id event.CallID, o *ToolOutcome) []event.Event {
 	switch {
 	case o.Stopped, o.Unknown && effect, o.Timeout && effect:
 		if c.Idempotent && !o.Stopped && c.Attempt < MaxToolAttempts {
-			w.about(id, &event.ToolRetrying{Attempt: c.Attempt + 1, Reason: "outcome unknown; the call has an idempotency key"})
+			at := event.FormatTime(now.Add(retryDelay(c.Attempt-1, 0, jitter)))
+			w.about(id, &event.ToolRetrying{At: at, Attempt: c.Attempt + 1, Reason: reasonOf(o)})
 			break
 		}
 		d := &event.ToolInterrupted{Message: TextInterrupted, Reason: reasonOf(o)}
@@ -202,6 +204,9 @@ func reasonOf(o *ToolOutcome) string {
 		return "the run was stopped"
 	case o.Timeout:
 		return "no answer in time"
+	}
+	if o.Reason != "" {
+		return o.Reason
 	}
 	return "the answer was lost"
 }

@@ -145,7 +145,7 @@ func (h *history) outcome(a session.Action) {
 		} else {
 			for _, c := range st.Calls {
 				if c.State == session.CallStarted {
-					h.append(session.ToolEnded(h.s, c.ID, &session.ToolOutcome{Stopped: true})...)
+					h.append(session.ToolEnded(h.s, c.ID, &session.ToolOutcome{Stopped: true}, clockOfTests, 0)...)
 				}
 			}
 		}
@@ -206,7 +206,7 @@ func (h *history) tool(id event.CallID) {
 	case "timeout":
 		o.Timeout = true
 	}
-	h.append(session.ToolEnded(h.s, id, o)...)
+	h.append(session.ToolEnded(h.s, id, o, clockOfTests, 0)...)
 }
 
 func (h *history) resolve() {

@@ -109,21 +109,21 @@ func TestLateOutcomesTellNothing(t *testing.T) {
 	w := running(t)
 	w.answered(call("look", `{}`))
 	id := session.CallIDAt("step_1_1", 1, 0)
-	if got := session.ToolEnded(w.s, id, &session.ToolOutcome{}); got != nil {
+	if got := session.ToolEnded(w.s, id, &session.ToolOutcome{}, clockOfTests, 0); got != nil {
 		t.Errorf("of a call that has not started: %v", got)
 	}
 	w.decide(nil)
-	if got := session.ToolEnded(w.s, "call_of_nobody", &session.ToolOutcome{}); got != nil {
+	if got := session.ToolEnded(w.s, "call_of_nobody", &session.ToolOutcome{}, clockOfTests, 0); got != nil {
 		t.Errorf("of a call that is not there: %v", got)
 	}
-	w.append(session.ToolEnded(w.s, id, &session.ToolOutcome{})...)
-	if got := session.ToolEnded(w.s, id, &session.ToolOutcome{Failed: true}); got != nil {
+	w.append(session.ToolEnded(w.s, id, &session.ToolOutcome{}, clockOfTests, 0)...)
+	if got := session.ToolEnded(w.s, id, &session.ToolOutcome{Failed: true}, clockOfTests, 0); got != nil {
 		t.Errorf("of a call that has ended: %v", got)
 	}
 	w.decide(nil)
 	w.answered(text("Done."))
 	w.decide(nil)
-	if got := session.ToolEnded(w.s, id, &session.ToolOutcome{}); got != nil {
+	if got := session.ToolEnded(w.s, id, &session.ToolOutcome{}, clockOfTests, 0); got != nil {
 		t.Errorf("of a run that has ended: %v", got)
 	}
 }
@@ -135,11 +135,11 @@ func TestWordsOfAPerson(t *testing.T) {
 	w.answered(call("charge", `{}`), call("look", `{}`))
 	w.decide(nil)
 	charge, look := session.CallIDAt("step_1_1", 1, 0), session.CallIDAt("step_1_1", 1, 1)
-	w.append(session.ToolEnded(w.s, charge, &session.ToolOutcome{Unknown: true})...)
+	w.append(session.ToolEnded(w.s, charge, &session.ToolOutcome{Unknown: true}, clockOfTests, 0)...)
 	word := command("run_1", &event.AttentionResolved{Resolution: event.ResolveRetry})
 	word.CallID = charge
 	w.append(word)
-	w.append(session.ToolEnded(w.s, look, &session.ToolOutcome{})...)
+	w.append(session.ToolEnded(w.s, look, &session.ToolOutcome{}, clockOfTests, 0)...)
 	if w.decide(nil); !w.s.Active.Waiting {
 		t.Fatal("a word before it was asked for let the run go on")
 	}
@@ -259,7 +259,7 @@ func TestStopPlansNothing(t *testing.T) {
 	w = running(t)
 	w.answered(call("pay", `{}`))
 	w.decide(nil)
-	events = session.ToolEnded(w.s, session.CallIDAt("step_1_1", 1, 0), &session.ToolOutcome{Stopped: true, Unknown: true})
+	events = session.ToolEnded(w.s, session.CallIDAt("step_1_1", 1, 0), &session.ToolOutcome{Stopped: true, Unknown: true}, clockOfTests, 0)
 	if d, ok := events[0].Data.(*event.ToolInterrupted); !ok || d.Outcome != session.OutcomeUnknown {
 		t.Errorf("a stopped call ends as %#v", events[0].Data)
 	}
@@ -271,7 +271,7 @@ func TestAClosedCallStaysClosed(t *testing.T) {
 	w.answered(call("look", `{}`), call("charge", `{}`))
 	w.decide(nil)
 	id := session.CallIDAt("step_1_1", 1, 0)
-	w.append(session.ToolEnded(w.s, id, &session.ToolOutcome{Output: event.TextContent("a tree")})...)
+	w.append(session.ToolEnded(w.s, id, &session.ToolOutcome{Output: event.TextContent("a tree")}, clockOfTests, 0)...)
 	before := w.s.Clone()
 	for _, d := range []event.Data{
 		&event.ToolStarted{}, &event.ToolRetrying{Attempt: 2}, &event.ToolCompleted{Output: event.TextContent("late")},
@@ -435,3 +435,6 @@ func TestArgumentsThatTheSchemaRefuses(t *testing.T) {
 		}
 	}
 }
+
+// clockOfTests is when outcomes of tools come in tests.
+var clockOfTests = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

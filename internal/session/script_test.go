@@ -252,7 +252,7 @@ func (x *script) tool() string {
 			x.t.Fatalf("no outcome %q", how.Key)
 		}
 	}
-	events := session.ToolEnded(x.s, x.call(), o)
+	events := session.ToolEnded(x.s, x.call(), o, clockOfTests, 0)
 	if events == nil {
 		return "too late\n"
 	}

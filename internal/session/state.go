@@ -21,7 +21,7 @@ const (
 	DefaultHistoryLimit  = 400 // entries of earlier runs shown to the model
 	MaxRetries           = 4   // further attempts after the first that failed
 	MaxAbandoned         = 20  // attempts of one step or call that a crash may cut before it fails
-	MaxToolAttempts      = 3   // of an idempotent call whose outcome is not known
+	MaxToolAttempts      = 5   // of an idempotent call whose outcome is not known
 )
 
 // State is what the rules know of a session. It is bounded: finished runs live
@@ -133,6 +133,7 @@ const (
 	CallRequested CallState = "requested"
 	CallAllowed   CallState = "allowed"
 	CallStarted   CallState = "started"
+	CallPlanned   CallState = "planned" // to be started again, at a time
 	CallDone      CallState = "done"
 )
 
@@ -149,13 +150,15 @@ type Call struct {
 	Idempotent bool
 
 	State   CallState
-	Attempt int   // from 1 once started
-	Epoch   int64 // in which it (re)started
+	Attempt int    // from 1 once started
+	RetryAt string // of a planned call
+	Epoch   int64  // in which it (re)started
 
 	Result  event.Content
 	IsError bool
 	// InDoubt: started, stopped, and nobody knows whether the effect happened.
 	InDoubt    bool
+	Reason     string           // why it is in doubt
 	Resolution event.Resolution // a person's word on it
 }
 

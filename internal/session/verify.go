@@ -142,7 +142,7 @@ func (s *State) stopRun() []Action {
 				continue
 			}
 			d := &event.ToolInterrupted{Message: TextInterrupted, Reason: "the run was stopped"}
-			if c.State == CallStarted && effect(c) {
+			if (c.State == CallStarted || c.State == CallPlanned) && effect(c) {
 				d.Outcome = OutcomeUnknown
 			}
 			w.about(c.ID, d)

@@ -117,7 +117,8 @@ func (c *checker) event() {
 	case *event.NeedsAttention:
 		r := c.run()
 		c.must(e.RunID == c.active && !r.waiting, "only the active run waits")
-		for _, id := range d.Calls {
+		for _, x := range d.Calls {
+			id := x.CallID
 			c.must(c.calls[id] != nil && c.calls[id].inDoubt && c.calls[id].resolved == "", "a person is asked about calls in doubt")
 		}
 		r.waiting = true

@@ -377,7 +377,8 @@ func (h *history) resolve(all bool) {
 			if err != nil { // empty: every word is said, and the owner has not heard it yet
 				h.w.find("the run %s waits on %q: %v", row.ID, row.WaitingOn, err)
 			}
-			for _, id := range waiting {
+			for _, w := range waiting {
+				id := w.CallID
 				res := []string{"completed", "failed", "retry"}[h.r.IntN(3)]
 				h.took("resolve", h.life.adm.Attention(h.t.Context(), h.caller(s), row, &api.ResolveAttention{
 					CallID: string(id), Resolution: res, Output: strings.Repeat("seen ", 1+h.r.IntN(2)*4000), Reason: "I looked",
