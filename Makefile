@@ -29,7 +29,7 @@ check: ## Vet, staticcheck, formatting, house rules
 
 race: ## The race detector on rules, rooms and simulation
 	$(GO) test -race ./internal/canonjson ./internal/contract ./internal/event ./internal/session ./internal/outbox \
-		./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
+		./internal/workers ./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
 		./internal/httpapi ./client
 
 crash: ## The crash test at length: every append boundary, and 200 random instants

@@ -28,7 +28,7 @@ var floors = map[string]int{
 	// 4 core
 	"internal/session": 4, "internal/outbox": 4,
 	// 5 views
-	"internal/eventlog": 5, "internal/live": 5,
+	"internal/eventlog": 5, "internal/live": 5, "internal/workers": 5,
 	// 6 rooms
 	"internal/admission": 6, "internal/lane": 6, "internal/engine": 6, "internal/delivery": 6,
 	// 7 adapters

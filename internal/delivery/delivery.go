@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/workers"
 )
 
 // Store is what deliveries need of the log and its views.
@@ -62,21 +63,13 @@ type Config struct {
 
 // Room runs one lane for each target that has something to send.
 type Room struct {
-	cfg      Config
-	ctx      context.Context
-	cancel   context.CancelFunc
-	slots    chan struct{}
-	draining chan struct{}
-	lanes    sync.WaitGroup
+	cfg   Config
+	pool  *workers.Pool[event.TargetID]
+	slots chan struct{}
 
-	mu      sync.Mutex
-	active  map[event.TargetID]*lane
-	epochs  map[event.TargetID]int64 // of the targets that this process has claimed
-	timers  map[event.TargetID]*time.Timer
-	stopped bool
+	mu     sync.Mutex
+	epochs map[event.TargetID]int64 // of the targets that this process has claimed
 }
-
-type lane struct{ again bool }
 
 // New makes the room.
 func New(cfg Config) *Room {
@@ -87,11 +80,9 @@ func New(cfg Config) *Room {
 		cfg.Slots = 256
 	}
 	cfg.Schedule = cfg.Schedule.WithDefaults()
-	ctx, cancel := context.WithCancel(context.Background())
-	return &Room{
-		cfg: cfg, ctx: ctx, cancel: cancel, slots: make(chan struct{}, cfg.Slots), draining: make(chan struct{}),
-		active: map[event.TargetID]*lane{}, epochs: map[event.TargetID]int64{}, timers: map[event.TargetID]*time.Timer{},
-	}
+	r := &Room{cfg: cfg, slots: make(chan struct{}, cfg.Slots), epochs: map[event.TargetID]int64{}}
+	r.pool = workers.New(0, r.work)
+	return r
 }
 
 // Start looks at every target that has something pending.
@@ -108,46 +99,10 @@ func (r *Room) Start(ctx context.Context) error {
 
 // Stop begins no further attempt and waits for those in flight until ctx ends;
 // what is cut then is in doubt, and is sent again under the same id.
-func (r *Room) Stop(ctx context.Context) {
-	r.mu.Lock()
-	if !r.stopped {
-		r.stopped = true
-		close(r.draining)
-		for _, t := range r.timers {
-			t.Stop()
-		}
-	}
-	r.mu.Unlock()
-	done := make(chan struct{})
-	go func() { r.lanes.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		r.cancel()
-		<-done
-	}
-	r.cancel()
-}
+func (r *Room) Stop(ctx context.Context) { r.pool.Stop(ctx) }
 
 // Wake says that a target may have something to send. It never blocks.
-func (r *Room) Wake(id event.TargetID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopped {
-		return
-	}
-	if l := r.active[id]; l != nil {
-		l.again = true
-		return
-	}
-	if t := r.timers[id]; t != nil {
-		t.Stop()
-		delete(r.timers, id)
-	}
-	l := &lane{}
-	r.active[id] = l
-	r.lanes.Go(func() { r.work(id, l) })
-}
+func (r *Room) Wake(id event.TargetID) { r.pool.Wake(id) }
 
 // retakeAfter is how soon a lane looks again that was overtaken.
 const retakeAfter = 20 * time.Millisecond
@@ -156,60 +111,34 @@ const retakeAfter = 20 * time.Millisecond
 const restAfter = 2 * time.Second
 
 // work sends what is due in a target's lane, one after the other.
-func (r *Room) work(id event.TargetID, l *lane) {
+func (r *Room) work(ctx context.Context, id event.TargetID, w *workers.Worker) time.Time {
 	for {
-		due, more, err := r.step(id)
+		due, more, err := r.step(ctx, id, w)
 		var other *eventlog.ConditionError
-		if errors.As(err, &other) { // a person resolved it in between: look at what is next
-			due, more, err = time.Now().Add(retakeAfter), false, nil
-		}
-		if err != nil && r.ctx.Err() == nil {
+		switch {
+		case errors.As(err, &other): // a person resolved it in between: look at what is next
+			return time.Now().Add(retakeAfter)
+		case err != nil && ctx.Err() == nil:
 			r.cfg.Logger.Error("delivery", "target_id", id, "err", err, "retry_in", restAfter)
-			due, more = time.Now().Add(restAfter), false
-		}
-		if more && !r.isDraining() {
-			continue
-		}
-		if r.end(id, l, due) {
-			return
+			w.Rest()
+			return time.Now().Add(restAfter)
+		case err != nil, !more, w.Stopping():
+			return due
 		}
 	}
-}
-
-func (r *Room) isDraining() bool {
-	select {
-	case <-r.draining:
-		return true
-	default:
-		return false
-	}
-}
-
-func (r *Room) end(id event.TargetID, l *lane, due time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if l.again && !r.stopped && due.IsZero() {
-		l.again = false
-		return false
-	}
-	delete(r.active, id)
-	if !r.stopped && !due.IsZero() {
-		r.timers[id] = time.AfterFunc(time.Until(due), func() { r.Wake(id) })
-	}
-	return true
 }
 
 // step looks at the head of the lane. It gives when to come back if that is
 // not due yet, and whether there may be more to do now.
-func (r *Room) step(id event.TargetID) (due time.Time, more bool, err error) {
-	row, err := r.cfg.Store.NextDelivery(r.ctx, id)
+func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker) (due time.Time, more bool, err error) {
+	row, err := r.cfg.Store.NextDelivery(ctx, id)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return due, false, nil
 	}
 	if err != nil {
 		return due, false, err
 	}
-	now, err := r.cfg.Store.Now(r.ctx)
+	now, err := r.cfg.Store.Now(ctx)
 	if err != nil {
 		return due, false, err
 	}
@@ -224,83 +153,83 @@ func (r *Room) step(id event.TargetID) (due time.Time, more bool, err error) {
 	}
 	select {
 	case r.slots <- struct{}{}:
-	case <-r.draining:
+	case <-w.Draining:
 		return due, false, nil
 	}
 	defer func() { <-r.slots }()
-	if r.isDraining() {
+	if w.Stopping() {
 		return due, false, nil
 	}
-	if now, err = r.cfg.Store.Now(r.ctx); err != nil { // the place may have been long in coming
+	if now, err = r.cfg.Store.Now(ctx); err != nil { // the place may have been long in coming
 		return due, false, err
 	}
-	return due, true, r.attempt(&row, now)
+	return due, true, r.attempt(ctx, &row, now)
 }
 
 // attempt makes one attempt: intent, act, outcome. An attempt that a former
 // owner left open is closed first; its message may have arrived, and the
 // receiver knows the id.
-func (r *Room) attempt(row *eventlog.DeliveryRow, now time.Time) error {
+func (r *Room) attempt(ctx context.Context, row *eventlog.DeliveryRow, now time.Time) error {
 	var events []event.Data
 	if row.Open != 0 {
 		events = append(events, &event.DeliveryAttemptFailed{
 			Attempt: int(row.Open), Code: "abandoned", DeliveryID: row.ID, RetryAt: event.FormatTime(now),
 		})
 		if row.Cycle >= int64(r.cfg.Schedule.MaxAttempts) {
-			return r.append(row, row.Open, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: "abandoned", DeliveryID: row.ID}))
+			return r.append(ctx, row, row.Open, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: "abandoned", DeliveryID: row.ID}))
 		}
 	}
-	msg, problem, err := r.message(row)
+	msg, problem, err := r.message(ctx, row)
 	if err != nil {
 		return err
 	}
 	number := int(row.Attempts) + 1
 	if problem != "" {
-		return r.append(row, row.Open, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: problem, DeliveryID: row.ID}))
+		return r.append(ctx, row, row.Open, append(events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Code: problem, DeliveryID: row.ID}))
 	}
 	started := &event.DeliveryAttemptStarted{Attempt: number, Cycle: int(row.Cycle) + 1, DeliveryID: row.ID}
-	if err := r.append(row, row.Open, append(events, started)); err != nil {
+	if err := r.append(ctx, row, row.Open, append(events, started)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, r.cfg.Timeout)
+	sctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
 	began := time.Now()
 	msg.At = now
-	res := r.cfg.Send(ctx, msg)
+	res := r.cfg.Send(sctx, msg)
 	took := time.Since(began).Milliseconds()
-	if r.ctx.Err() != nil {
-		return r.ctx.Err() // in doubt: the next start closes it
+	if ctx.Err() != nil {
+		return ctx.Err() // in doubt: the next start closes it
 	}
 	log := r.cfg.Logger.With("target_id", row.TargetID, "delivery_id", row.ID, "run_id", row.RunID, "attempt", number)
 	if res.Delivered {
 		log.Info("delivered", "status", res.Status)
-		return r.record(row, number, []event.Data{&event.DeliveryDelivered{Attempt: number, DeliveryID: row.ID, DurationMS: took, Status: res.Status}})
+		return r.record(ctx, row, number, []event.Data{&event.DeliveryDelivered{Attempt: number, DeliveryID: row.ID, DurationMS: took, Status: res.Status}})
 	}
 	log.Warn("delivery attempt failed", "code", res.Code, "status", res.Status, "detail", res.Detail)
-	return r.record(row, number, r.failed(row, started, res, took))
+	return r.record(ctx, row, number, r.failed(ctx, row, started, res, took))
 }
 
 // record appends the outcome of an attempt. It is a fact: a store in trouble
 // must not cost it, or what was delivered would be sent again.
-func (r *Room) record(row *eventlog.DeliveryRow, attempt int, datas []event.Data) error {
+func (r *Room) record(ctx context.Context, row *eventlog.DeliveryRow, attempt int, datas []event.Data) error {
 	for {
-		err := r.append(row, int64(attempt), datas)
+		err := r.append(ctx, row, int64(attempt), datas)
 		var other *eventlog.ConditionError
-		if err == nil || r.ctx.Err() != nil || errors.Is(err, eventlog.ErrFenced) || errors.Is(err, eventlog.ErrClosed) || errors.As(err, &other) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, eventlog.ErrFenced) || errors.Is(err, eventlog.ErrClosed) || errors.As(err, &other) {
 			return err
 		}
 		r.cfg.Logger.Error("record delivery attempt", "delivery_id", row.ID, "err", err, "retry_in", restAfter)
 		select {
 		case <-time.After(restAfter):
-		case <-r.ctx.Done():
-			return r.ctx.Err()
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
 
 // failed tells a failed attempt, and what follows from it.
-func (r *Room) failed(row *eventlog.DeliveryRow, s *event.DeliveryAttemptStarted, res Result, took int64) []event.Data {
-	now, err := r.cfg.Store.Now(r.ctx)
+func (r *Room) failed(ctx context.Context, row *eventlog.DeliveryRow, s *event.DeliveryAttemptStarted, res Result, took int64) []event.Data {
+	now, err := r.cfg.Store.Now(ctx)
 	if err != nil {
 		now = time.Now()
 	}
@@ -323,12 +252,12 @@ func (r *Room) failed(row *eventlog.DeliveryRow, s *event.DeliveryAttemptStarted
 }
 
 // message loads what is sent. problem is a code when it never can be.
-func (r *Room) message(row *eventlog.DeliveryRow) (m Message, problem string, err error) {
+func (r *Room) message(ctx context.Context, row *eventlog.DeliveryRow) (m Message, problem string, err error) {
 	m.ID = row.ID
-	m.Body, _, err = r.cfg.Store.Blob(r.ctx, row.SessionID, row.Body)
+	m.Body, _, err = r.cfg.Store.Blob(ctx, row.SessionID, row.Body)
 	if err == nil {
 		var address []byte
-		if address, _, err = r.cfg.Store.Blob(r.ctx, row.SessionID, row.Address); err == nil {
+		if address, _, err = r.cfg.Store.Blob(ctx, row.SessionID, row.Address); err == nil {
 			err = json.Unmarshal(address, &m.Target)
 		}
 	}
@@ -341,7 +270,7 @@ func (r *Room) message(row *eventlog.DeliveryRow) (m Message, problem string, er
 // append writes to the target's stream as its owner; the first append of this
 // process claims it. The delivery must be pending, with the attempt open in
 // flight (0: none), so that an append whose answer was lost is not made twice.
-func (r *Room) append(row *eventlog.DeliveryRow, open int64, datas []event.Data) error {
+func (r *Room) append(ctx context.Context, row *eventlog.DeliveryRow, open int64, datas []event.Data) error {
 	r.mu.Lock()
 	epoch, owned := r.epochs[row.TargetID]
 	r.mu.Unlock()
@@ -350,7 +279,7 @@ func (r *Room) append(row *eventlog.DeliveryRow, open int64, datas []event.Data)
 		events[i] = event.Event{SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID, Data: d}
 	}
 	here := []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}}
-	stamps, err := r.cfg.Store.Append(r.ctx, eventlog.Append{
+	stamps, err := r.cfg.Store.Append(ctx, eventlog.Append{
 		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Epoch: epoch, Claim: !owned, Events: events}},
 		Require: []eventlog.Condition{
 			{Table: derived.Outbox, Where: here, Column: "status", In: []any{outbox.Pending}},

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/workers"
 )
 
 // Driver works on one session: the engine.
@@ -34,27 +35,12 @@ type Config struct {
 	CacheSize  int // states of idle sessions kept in memory; default 1000
 }
 
-// Lane runs the workers. Start it once, Stop it once.
+// Lane runs the workers. Start it once; Stop ends it.
 type Lane struct {
-	cfg      Config
-	ctx      context.Context // of the work: ends when the drain is over
-	cancel   context.CancelFunc
-	draining chan struct{}
-	workers  sync.WaitGroup
-
-	mu      sync.Mutex
-	active  map[event.SessionID]*worker
-	waiting *list.List // of event.SessionID: woken while MaxActive were at work
-	queued  map[event.SessionID]bool
-	timers  map[event.SessionID]*time.Timer
-	cache   *stateCache
-	stopped bool
-}
-
-// worker is one session at work.
-type worker struct {
-	bell  chan struct{}
-	again bool // woken since its driver looked last
+	cfg   Config
+	pool  *workers.Pool[event.SessionID]
+	mu    sync.Mutex // of the cache
+	cache *stateCache
 }
 
 // New makes a lane.
@@ -65,12 +51,9 @@ func New(cfg Config) *Lane {
 	if cfg.CacheSize == 0 {
 		cfg.CacheSize = 1000
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	return &Lane{
-		cfg: cfg, ctx: ctx, cancel: cancel, draining: make(chan struct{}),
-		active: map[event.SessionID]*worker{}, waiting: list.New(), queued: map[event.SessionID]bool{},
-		timers: map[event.SessionID]*time.Timer{}, cache: newStateCache(cfg.CacheSize),
-	}
+	l := &Lane{cfg: cfg, cache: newStateCache(cfg.CacheSize)}
+	l.pool = workers.New(cfg.MaxActive, l.work)
+	return l
 }
 
 // Start looks at every unfinished session.
@@ -87,143 +70,48 @@ func (l *Lane) Start(ctx context.Context) error {
 
 // Stop lets nothing new begin, waits for what is in flight until ctx ends, and
 // then leaves it in doubt, as a crash would.
-func (l *Lane) Stop(ctx context.Context) {
-	l.mu.Lock()
-	if !l.stopped {
-		l.stopped = true
-		close(l.draining)
-		for _, t := range l.timers {
-			t.Stop()
-		}
-	}
-	l.mu.Unlock()
-	done := make(chan struct{})
-	go func() { l.workers.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		l.cancel()
-		<-done
-	}
-	l.cancel()
-}
+func (l *Lane) Stop(ctx context.Context) { l.pool.Stop(ctx) }
 
 // Wake says that a session may have something to do. It never blocks.
-func (l *Lane) Wake(id event.SessionID) {
+func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
+
+// work drives a session until it is idle.
+func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) time.Time {
+	l.mu.Lock()
+	st := l.cache.take(id)
+	l.mu.Unlock()
+	var due time.Time
+	var err error
+	if st == nil {
+		st, err = l.cfg.Driver.Load(ctx, id)
+	}
+	if err == nil {
+		st, due, err = l.cfg.Driver.Drive(ctx, st, w.Bell, w.Draining)
+	}
+	if err != nil {
+		return l.failed(ctx, id, w, err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stopped {
-		return
-	}
-	if w := l.active[id]; w != nil {
-		w.again = true
-		select {
-		case w.bell <- struct{}{}:
-		default:
-		}
-		return
-	}
-	if len(l.active) >= l.cfg.MaxActive {
-		l.queue(id)
-		return
-	}
-	l.begin(id)
-}
-
-// queue lets a session wait for a place; the lock is held.
-func (l *Lane) queue(id event.SessionID) {
-	if !l.queued[id] {
-		l.queued[id] = true
-		l.waiting.PushBack(id)
-	}
-}
-
-// begin starts a worker; the lock is held.
-func (l *Lane) begin(id event.SessionID) {
-	if t := l.timers[id]; t != nil {
-		t.Stop()
-		delete(l.timers, id)
-	}
-	w := &worker{bell: make(chan struct{}, 1)}
-	l.active[id] = w
-	l.workers.Go(func() { l.work(id, w) })
-}
-
-// work drives a session until it is idle and nobody woke it meanwhile.
-func (l *Lane) work(id event.SessionID, w *worker) {
-	st := l.take(id)
-	for {
-		var due time.Time
-		var err error
-		if st == nil {
-			st, err = l.cfg.Driver.Load(l.ctx, id)
-		}
-		if err == nil {
-			st, due, err = l.cfg.Driver.Drive(l.ctx, st, w.bell, l.draining)
-		}
-		if err != nil {
-			due = l.failed(id, err)
-			st = nil
-		}
-		if l.end(id, w, st, due) {
-			return
-		}
-	}
+	l.cache.put(st)
+	return due
 }
 
 // retryAfter is how long a session rests whose driver failed.
 const retryAfter = 5 * time.Second
 
 // failed logs what ended a drive, and says when to look again.
-func (l *Lane) failed(id event.SessionID, err error) time.Time {
+func (l *Lane) failed(ctx context.Context, id event.SessionID, w *workers.Worker, err error) time.Time {
 	switch {
-	case l.ctx.Err() != nil:
+	case ctx.Err() != nil:
 		return time.Time{}
 	case errors.Is(err, eventlog.ErrFenced):
 		l.cfg.Logger.Info("session has another owner", "session_id", id)
 		return time.Time{}
 	}
 	l.cfg.Logger.Error("session", "session_id", id, "err", err, "retry_in", retryAfter)
+	w.Rest()
 	return time.Now().Add(retryAfter)
-}
-
-// end retires the worker, unless the session was woken since it looked. When
-// others wait for a place such a session goes behind them.
-func (l *Lane) end(id event.SessionID, w *worker, st *session.State, due time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	again := w.again && !l.stopped && (st != nil || due.IsZero())
-	if again && l.waiting.Len() == 0 {
-		w.again = false
-		return false
-	}
-	delete(l.active, id)
-	if st != nil {
-		l.cache.put(st)
-	}
-	if l.stopped {
-		return true
-	}
-	switch {
-	case again:
-		l.queue(id)
-	case !due.IsZero():
-		l.timers[id] = time.AfterFunc(time.Until(due), func() { l.Wake(id) })
-	}
-	for l.waiting.Len() > 0 && len(l.active) < l.cfg.MaxActive {
-		next := l.waiting.Remove(l.waiting.Front()).(event.SessionID)
-		delete(l.queued, next)
-		if l.active[next] == nil {
-			l.begin(next)
-		}
-	}
-	return true
-}
-
-func (l *Lane) take(id event.SessionID) *session.State {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cache.take(id)
 }
 
 // stateCache keeps the states of idle sessions; the least recently worked on

@@ -1,0 +1,139 @@
+package workers_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/workers"
+)
+
+// tally counts looks by key.
+type tally struct {
+	mu    sync.Mutex
+	looks map[string]int
+}
+
+func (t *tally) look(key string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.looks == nil {
+		t.looks = map[string]int{}
+	}
+	t.looks[key]++
+	return t.looks[key]
+}
+
+func (t *tally) want(tt *testing.T, key string, n int) {
+	tt.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.looks[key] != n {
+		tt.Errorf("%s was looked at %d times, want %d", key, t.looks[key], n)
+	}
+}
+
+func wait(d time.Duration) { time.Sleep(d); synctest.Wait() }
+
+// A wake that comes while a key is worked on is a look more, also when work
+// says that nothing is due for hours; a rest takes such wakes back.
+func TestNoWakeIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		p := workers.New(0, func(_ context.Context, key string, w *workers.Worker) time.Time {
+			n.look(key)
+			time.Sleep(time.Minute)
+			if key == "rests" {
+				w.Rest()
+			}
+			return time.Now().Add(6 * time.Hour)
+		})
+		for _, key := range []string{"due", "rests"} {
+			p.Wake(key)
+			synctest.Wait()
+			p.Wake(key) // while it works
+		}
+		wait(10 * time.Minute)
+		n.want(t, "due", 2)
+		n.want(t, "rests", 1)
+		wait(6 * time.Hour)
+		n.want(t, "due", 3)
+		n.want(t, "rests", 2)
+		p.Wake("due") // at work or not, before its time
+		wait(2 * time.Minute)
+		n.want(t, "due", 4)
+		p.Stop(t.Context())
+	})
+}
+
+// At most so many keys are worked on; those that wait come in order, and a key
+// that is woken again and again goes behind them.
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		var p *workers.Pool[string]
+		var mu sync.Mutex
+		working, most := 0, 0
+		p = workers.New(2, func(_ context.Context, key string, _ *workers.Worker) time.Time {
+			mu.Lock()
+			working++
+			most = max(most, working)
+			mu.Unlock()
+			n.look(key)
+			if key == "hog" {
+				p.Wake(key)
+			}
+			time.Sleep(time.Second)
+			mu.Lock()
+			working--
+			mu.Unlock()
+			return time.Time{}
+		})
+		for _, key := range []string{"hog", "a", "b", "c", "d", "b"} {
+			p.Wake(key)
+		}
+		wait(5 * time.Second)
+		for _, key := range []string{"a", "b", "c", "d"} {
+			n.want(t, key, 1)
+		}
+		if most != 2 {
+			t.Errorf("%d keys were worked on at once", most)
+		}
+		p.Stop(t.Context())
+	})
+}
+
+// A stop tells work to begin nothing, waits, and ends the context when the
+// patience is over; wakes and timers count no more. A second stop is harmless.
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		p := workers.New(0, func(ctx context.Context, key string, w *workers.Worker) time.Time {
+			n.look(key)
+			switch key {
+			case "drains":
+				<-w.Draining
+			case "hangs":
+				<-ctx.Done()
+			}
+			return time.Now().Add(time.Minute)
+		})
+		for _, key := range []string{"drains", "hangs", "due"} {
+			p.Wake(key)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		began := time.Now()
+		p.Stop(ctx)
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		p.Wake("due")
+		wait(time.Hour)
+		n.want(t, "due", 1)
+		p.Stop(t.Context())
+	})
+}
