@@ -438,3 +438,75 @@ func TestArgumentsThatTheSchemaRefuses(t *testing.T) {
 
 // clockOfTests is when outcomes of tools come in tests.
 var clockOfTests = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// Calls that a person has repeated get their places like any other: none is
+// started that could not begin at once (I-13).
+func TestRepeatedCallsHavePlaces(t *testing.T) {
+	w := newWorld(t)
+	w.create(event.Settings{})
+	w.submit("run_1", "Go.", func(c *event.RunCreated) { c.ParallelTools = 2 })
+	w.decide(nil)
+	var calls []session.OutputPart
+	for range 5 {
+		calls = append(calls, call("charge", `{}`))
+	}
+	w.answered(calls...)
+	for !w.s.Active.Waiting {
+		acts := w.decide(nil)
+		if len(acts) > 2 {
+			t.Fatalf("%d calls at once", len(acts))
+		}
+		for _, a := range acts {
+			w.append(session.ToolEnded(w.s, a.(session.RunTool).Call, &session.ToolOutcome{Unknown: true}, clockOfTests, 0)...)
+		}
+	}
+	for i := range calls {
+		word := command("run_1", &event.AttentionResolved{Resolution: event.ResolveRetry})
+		word.CallID = session.CallIDAt("step_1_1", 1, i)
+		w.append(word)
+	}
+	if acts := w.decide(nil); len(acts) != 2 {
+		t.Errorf("%d calls are repeated at once", len(acts))
+	}
+	w.crash()
+	w.decide(nil)
+	doubt := 0
+	for _, c := range w.s.Active.Step.Calls {
+		if c.Original != "" && c.InDoubt {
+			doubt++
+		}
+	}
+	if doubt != 2 {
+		t.Errorf("%d repeated calls are in doubt, 2 had begun", doubt)
+	}
+}
+
+// What a broken attempt cost is not known, whatever status it broke with; one
+// that was refused cost nothing. Counts stay at the largest number.
+func TestUsageOfBrokenAttempts(t *testing.T) { // I-29
+	for name, c := range map[string]struct {
+		err   *llm.Error
+		text  string
+		known bool
+	}{
+		"refused":               {&llm.Error{Class: llm.RateLimit, Status: 429}, "", true},
+		"server":                {&llm.Error{Class: llm.Server, Status: 502}, "", false},
+		"in the stream":         {&llm.Error{Class: llm.Server, Status: 502}, "some", false},
+		"in the stream, as 429": {&llm.Error{Class: llm.RateLimit, Status: 429}, "some", false},
+		"no status":             {&llm.Error{Class: llm.Transport}, "", false},
+	} {
+		w := running(t)
+		a := &session.Answer{}
+		if c.text != "" {
+			a.Parts = []session.OutputPart{{Kind: llm.TextEnd, Text: c.text, Open: true}}
+		}
+		w.append(session.Failed(w.s, a, c.err, clockOfTests, 0)...)
+		if known := w.s.Active.Usage != nil; known != c.known {
+			t.Errorf("%s: known %v", name, known)
+		}
+	}
+	big := &llm.Usage{Input: 1 << 62}
+	if sum := big.Add(big).Add(big); sum.Input != 1<<63-1 {
+		t.Errorf("three times 2^62 is %d", sum.Input)
+	}
+}
