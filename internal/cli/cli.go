@@ -2,25 +2,24 @@
 // speak to a running daemon through the client.
 //
 // What a command found goes to standard output, as text for people or with
-// --json as JSON; everything else goes to standard error. Exit codes: 0 ok,
-// 1 a failed run or check, 2 usage, 3 the daemon is not reachable, 4 refused.
+// --json as JSON; everything else goes to standard error. With --json an error
+// is a problem document on standard output besides. Exit codes: 0 ok, 1 a
+// failed run or check, 2 usage, 3 the daemon is not reachable, 4 refused.
 package cli
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/holdfast-dev/holdfast/client"
-	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
@@ -40,19 +39,9 @@ type app struct {
 
 	server, token, user string
 	json                bool
+	lines               bool   // with --json the output is one value a line
+	looked              string // for which token, and what came of it
 }
-
-// exitError ends a command with a code; its message was shown, or is shown
-// when it has one.
-type exitError struct {
-	code int
-	msg  string
-}
-
-func (e *exitError) Error() string { return e.msg }
-
-// usageError is a mistake in how a command was called.
-type usageError struct{ error }
 
 // Main runs one command and gives its exit code.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
@@ -64,43 +53,11 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	return a.exit(root.ExecuteContext(ctx))
-}
-
-// exit shows an error and gives the exit code that it means.
-func (a *app) exit(err error) int {
-	var ee *exitError
-	var ue usageError
-	var pe *problem.Error
-	var ce *client.Error
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &ee):
-		if ee.msg != "" {
-			a.complain(ee.msg)
-		}
-		return ee.code
-	case errors.As(err, &ue):
-		a.complain(err.Error())
-		return exitUsage
-	case errors.As(err, &pe):
-		a.complain(pe.Detail)
-		for _, is := range pe.Issues {
-			a.complain("  " + is.Path + ": " + is.Text)
-		}
-		return pe.Kind.ExitCode()
-	case errors.As(err, &ce):
-		a.complain(ce.Error())
-		for _, is := range ce.Problem.Issues {
-			if is.Path != "" && len(ce.Problem.Issues) > 1 {
-				a.complain("  " + is.Path + ": " + is.Text)
-			}
-		}
-		return codeOf(err)
+	err := root.ExecuteContext(ctx)
+	if err != nil && slices.Contains(args, "--json") {
+		a.json = true // it may stand behind the flag that is wrong
 	}
-	a.complain(err.Error())
-	return codeOf(err)
+	return a.exit(err)
 }
 
 func (a *app) complain(msg string) { fmt.Fprintln(a.err, "holdfast:", msg) }
@@ -117,11 +74,11 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
-	f.StringVar(&a.server, "server", os.Getenv("HOLDFAST_SERVER"), "daemon to speak to: http://HOST:PORT or unix:PATH [HOLDFAST_SERVER]")
+	f.StringVar(&a.server, "server", os.Getenv("HOLDFAST_SERVER"), "daemon to speak to: HOST:PORT, http://HOST:PORT or unix:PATH [HOLDFAST_SERVER]")
 	f.StringVar(&a.token, "token", "", "access token [HOLDFAST_TOKEN]")
 	f.StringVar(&a.user, "user", "", "user whose sessions are meant, for tokens that are not bound to one")
-	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.serveCommand(), a.demoCommand(), a.verifyCommand(), a.configCommand())
+	f.BoolVar(&a.json, "json", false, "print JSON, errors too")
+	root.AddCommand(a.serveCommand(), a.demoCommand(), a.verifyCommand(), a.configCommand(), a.versionCommand())
 	root.AddCommand(a.clientCommands()...)
 	checkArgs(root)
 	return root
@@ -148,6 +105,28 @@ func (a *app) print(v any) error {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// line writes a value as one line of JSON.
+func (a *app) line(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Say which build this is", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return a.say(map[string]any{"version": version.String()}, "%s\n", version.String())
+		}}
+}
+
+// count is a number of things: "1 route", "2 routes".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // terminal says whether a person watches w.

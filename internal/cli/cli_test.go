@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"database/sql"
 	"flag"
 	"os"
 	"path/filepath"
@@ -28,16 +29,36 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOLDFAST_TOKEN", "")
 			return nil
 		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"sql": sqlStatement},
 	})
+}
+
+// sqlStatement changes a database behind the store's back: sql FILE STATEMENT.
+func sqlStatement(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := sql.Open("sqlite", ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer db.Close()
+	res, err := db.Exec(args[1])
+	ts.Check(err)
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		ts.Fatalf("the statement changed nothing: %v", err)
+	}
 }
 
 // docs/reference/cli.md is what the commands say of themselves.
 func TestReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Command line\n\nThe commands' own words; `go test ./internal/cli -run Reference -rewrite` writes this page.\n\n" +
-		"Exit codes: 0 ok, 1 a failed run or check, 2 usage, 3 the daemon is not reachable, 4 refused (token, conflict, contract).\n" +
+		"Exit codes: 0 ok, 1 a failed run or check, 2 usage, 3 the daemon is not reachable, 4 refused (token, not found, conflict, contract, limit).\n" +
 		"Every command takes `--json`, `--server`, `--token` and `--user`; what they do not name is taken from the environment\n" +
-		"(`HOLDFAST_SERVER`, `HOLDFAST_TOKEN`), then from `holdfast.yaml` in the working directory.\n")
+		"(`HOLDFAST_SERVER`, `HOLDFAST_TOKEN`), then from the folder of a `holdfast.yaml`: its daemon's address from\n" +
+		"`<data_dir>/address`, which stands there while the daemon listens, or else `listen`; and, for that daemon only, the token of\n" +
+		"`<data_dir>/admin.token`.\n\n" +
+		"With `--json` a result is one JSON document. `events`, `runs follow` and `run --follow` are NDJSON: one JSON value a line, an\n" +
+		"event each, and for a run its last state at the end. An error is a problem document (RFC 9457) on standard output besides\n" +
+		"the text on standard error: the daemon's own, or one made here, with the codes `usage`, `configuration_missing`,\n" +
+		"`configuration_invalid`, `data_dir_missing`, `data_dir_locked`, `database_missing`, `unreachable`, `interrupted`, `demo_failed`\n" +
+		"and `failed`. A run that failed and a verification with findings are results, not errors.\n")
 	a := &app{}
 	describe(&b, a.root())
 	path := filepath.Join("..", "..", "docs", "reference", "cli.md")

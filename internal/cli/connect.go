@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -12,31 +14,38 @@ import (
 	"github.com/holdfast-dev/holdfast/client"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
-	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
 // connect makes the client. What neither flag nor environment names is taken
-// from the configuration in the working directory: its address, and the admin
-// token of its data directory, where this user may read it.
+// from the configuration in the working directory: the address that its daemon
+// has written down or else the configured one, and the admin token of its data
+// directory, where this user may read it. That token goes to no other server.
 func (a *app) connect() (*client.Client, error) {
 	server, token := a.server, a.token
+	if server != "" && !strings.HasPrefix(server, "unix:") && !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	a.looked = "the one of --token was not accepted"
 	if token == "" {
 		token = os.Getenv("HOLDFAST_TOKEN")
+		a.looked = "the one of HOLDFAST_TOKEN was not accepted"
 	}
 	if server == "" || token == "" {
-		if cfg, err := config.Load(configFile); err == nil {
-			at := address(cfg)
-			if !strings.HasPrefix(at, "unix:") {
-				at = "http://" + at
-			}
+		cfg, err := config.Load(configFile)
+		switch {
+		case err == nil:
+			own := addressesOf(cfg)
 			if server == "" {
-				server = at
+				server = own[0]
 			}
-			if token == "" && server == at {
-				if data, err := os.ReadFile(daemon.TokenPath(cfg)); err == nil {
-					token = strings.TrimSpace(string(data))
-				}
+			if token == "" {
+				token = a.ownToken(cfg, server, own)
 			}
+		case token != "":
+		case errors.Is(err, os.ErrNotExist):
+			a.looked = "no file was looked for, since there is no " + configFile + " in this folder"
+		default:
+			a.looked = "no file was looked for, since " + configFile + " cannot be read: " + err.Error()
 		}
 	}
 	if server == "" {
@@ -49,16 +58,47 @@ func (a *app) connect() (*client.Client, error) {
 	return c, nil
 }
 
-// codeOf gives the exit code of an error of the client.
-func codeOf(err error) int {
-	var ce *client.Error
-	switch {
-	case errors.Is(err, client.ErrUnreachable):
-		return exitUnreachable
-	case errors.As(err, &ce):
-		return problem.KindOfStatus(ce.Status).ExitCode()
+// addressesOf are the servers that the token of a data directory is for: the
+// address that the daemon has written down, if any, and the configured one.
+func addressesOf(cfg *config.Config) []string {
+	var out []string
+	if data, err := os.ReadFile(addressPath(cfg)); err == nil && strings.TrimSpace(string(data)) != "" {
+		out = append(out, strings.TrimSpace(string(data)))
 	}
-	return exitFailed
+	at := address(cfg)
+	if !strings.HasPrefix(at, "unix:") {
+		at = "http://" + at
+	}
+	return append(out, at)
+}
+
+// ownToken reads the admin token of the data directory for a server that is
+// its own, and notes what came of it.
+func (a *app) ownToken(cfg *config.Config, server string, own []string) string {
+	path := daemon.TokenPath(cfg)
+	if !slices.Contains(own, strings.TrimRight(server, "/")) {
+		a.looked = fmt.Sprintf("%s was not read, since it is for %s and not for %s", path, strings.Join(own, " or "), server)
+		return ""
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		a.looked = "a file was looked for: " + err.Error()
+		return ""
+	}
+	a.looked = "the one in " + path + " was not accepted"
+	return strings.TrimSpace(string(data))
+}
+
+// sessionID gives the id of a session that is named by its id or alias; "" stays.
+func sessionID(ctx context.Context, c *client.Client, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	s, err := c.Session(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return s.ID, nil
 }
 
 // table writes rows in columns.

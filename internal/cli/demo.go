@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"context"
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast/internal/demo"
@@ -14,10 +17,14 @@ func (a *app) demoCommand() *cobra.Command {
 			"malformed submission bounced, a good one accepted, a tool call, a wrong answer repaired, the daemon killed in\n" +
 			"mid-run and restarted, and the answer arriving once, signed. Exits 0 only if all of it really happened.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := demo.Run(cmd.Context(), demo.Options{Out: a.out, Keep: keep, Color: terminal(a.out)}); err != nil {
-				return &exitError{exitFailed, "demo: " + err.Error()}
+			err := demo.Run(cmd.Context(), demo.Options{Out: a.out, Keep: keep, Color: terminal(a.out)})
+			switch {
+			case err == nil:
+				return nil
+			case cmd.Context().Err() != nil && errors.Is(err, context.Canceled):
+				return &exitError{exitFailed, "interrupted", "demo: interrupted; its daemon is stopped, and its directory removed"}
 			}
-			return nil
+			return &exitError{exitFailed, "demo_failed", "demo: " + err.Error()}
 		},
 	}
 	c.Flags().BoolVar(&keep, "keep", false, "leave the daemon running and its directory in place")

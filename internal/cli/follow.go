@@ -51,21 +51,17 @@ type fields struct {
 }
 
 // event tells one event; most say nothing that a person must see.
-func (v *follower) event(e *api.Event) error {
+func (v *follower) event(e *api.Event) {
 	var d fields
 	if len(e.Data) > 0 {
 		if err := json.Unmarshal(e.Data, &d); err != nil {
-			return nil // an event of a newer daemon
+			return // an event of a newer daemon
 		}
 	}
 	if line := v.describe(e, &d); line != "" {
 		v.endLine()
 		fmt.Fprintf(v.w, "%s  %s\n", e.Time.Local().Format("15:04:05.000"), clean(line))
 	}
-	if e.Type == "run.needs_attention" {
-		return errWaiting
-	}
-	return nil
 }
 
 func (v *follower) describe(e *api.Event, d *fields) string {
@@ -102,14 +98,14 @@ func (v *follower) describe(e *api.Event, d *fields) string {
 	case "tool.call.completed":
 		return fmt.Sprintf("  ← %s in %d ms", v.tools[e.CallID], d.DurationMS)
 	case "tool.call.failed", "tool.call.timeout":
-		return fmt.Sprintf("  ✗ %s failed", v.tools[e.CallID])
+		return because(fmt.Sprintf("  ✗ %s failed", v.tools[e.CallID]), unquote(d.Message))
 	case "tool.call.retrying":
 		return fmt.Sprintf("  ↻ %s again: %s", v.tools[e.CallID], d.Reason)
 	case "tool.call.interrupted":
 		if d.Outcome != "" {
-			return fmt.Sprintf("  ? %s interrupted, outcome %s", v.tools[e.CallID], d.Outcome)
+			return because(fmt.Sprintf("  ? %s interrupted, outcome %s", v.tools[e.CallID], d.Outcome), cut(d.Reason, maxReason))
 		}
-		return fmt.Sprintf("  ✗ %s interrupted", v.tools[e.CallID])
+		return because(fmt.Sprintf("  ✗ %s interrupted", v.tools[e.CallID]), cut(d.Reason, maxReason))
 	case "contract.checked":
 		if d.OK {
 			return "  ✓ the answer meets the contract"
@@ -122,11 +118,19 @@ func (v *follower) describe(e *api.Event, d *fields) string {
 	case "run.resumed":
 		return "resumed"
 	case "run.completed", "run.cancelled", "run.interrupted":
-		return strings.TrimPrefix(e.Type, "run.")
+		return because(strings.TrimPrefix(e.Type, "run."), cut(d.Reason, maxReason))
 	case "run.failed":
 		return "failed: " + unquote(d.Message)
 	}
 	return ""
+}
+
+// because adds a reason, if there is one.
+func because(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + reason
 }
 
 // delta shows streamed text where a person watches.
@@ -163,21 +167,29 @@ func clean(s string) string {
 
 // short cuts a value for one line.
 func short(s string) string {
-	if r := []rune(s); len(r) > 100 {
-		return string(r[:99]) + "…"
+	return cut(s, 100)
+}
+
+// cut cuts a text after a number of runes.
+func cut(s string, limit int) string {
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit-1]) + "…"
 	}
 	return s
 }
+
+// maxReason is how much of the reason of a failure is shown, in runes.
+const maxReason = 300
 
 // unquote gives the text of a JSON string or of an event content.
 func unquote(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
-		return short(s)
+		return cut(s, maxReason)
 	}
 	var c struct{ Text string }
 	if json.Unmarshal(raw, &c) == nil {
-		return short(c.Text)
+		return cut(c.Text, maxReason)
 	}
 	return ""
 }

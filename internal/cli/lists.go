@@ -15,6 +15,10 @@ func (a *app) deliveriesCommand() *cobra.Command {
 	var page client.Page
 	list := &cobra.Command{Use: "list", Short: "List deliveries, newest first", Args: cobra.NoArgs,
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			var err error
+			if q.SessionID, err = sessionID(cmd.Context(), c, q.SessionID); err != nil {
+				return err
+			}
 			l, err := c.Deliveries(cmd.Context(), q, page)
 			if err != nil {
 				return err
@@ -32,7 +36,7 @@ func (a *app) deliveriesCommand() *cobra.Command {
 		})}
 	f := list.Flags()
 	f.StringVar(&q.Status, "status", "", "pending, retrying, delivered or dead_lettered")
-	f.StringVarP(&q.SessionID, "session", "s", "", "of this session id")
+	f.StringVarP(&q.SessionID, "session", "s", "", "of this session: its id or alias")
 	f.StringVarP(&q.RunID, "run", "r", "", "of this run")
 	f.StringVar(&q.TargetID, "target", "", "to this target")
 	pageFlags(list, &page)

@@ -1,14 +1,15 @@
 package cli
 
 import (
-	"bytes"
+	"bufio"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -17,14 +18,14 @@ type block struct{ mark, text string }
 
 var blocks = regexp.MustCompile("(?s)<!-- ([a-z]+(?:: [^>]*)?) -->\n```[a-z]*\n(.*?)```\n")
 
-// What the README shows is run: files are written, commands executed, outputs
-// compared. A mark "run: 4" expects that exit code of the block's last command.
+// What the README shows is run, in one shell: files are written where it
+// stands, commands executed, outputs compared. A mark "run: 4" expects that
+// exit code of the block's last command.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
 	bin := filepath.Join(t.TempDir(), "holdfast")
 	self, err := os.Executable()
 	if err != nil {
@@ -38,7 +39,11 @@ func TestReadme(t *testing.T) {
 	if err := os.WriteFile(bin, data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	sh := newShell(t, dir, filepath.Dir(bin))
+	clone := filepath.Join(t.TempDir(), "clone")
+	if err := os.Mkdir(clone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	sh := newShell(t, clone, filepath.Dir(bin))
 	var out, errOut string
 	ran := 0
 	for _, m := range blocks.FindAllStringSubmatch(string(text), -1) {
@@ -46,7 +51,7 @@ func TestReadme(t *testing.T) {
 		b := block{kind, m[2]}
 		switch b.mark {
 		case "file":
-			path := filepath.Join(dir, arg)
+			path := filepath.Join(sh.dir, arg)
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -78,63 +83,73 @@ func TestReadme(t *testing.T) {
 			t.Errorf("no such mark: %s", b.mark)
 		}
 	}
-	if ran < 4 {
+	if ran < 6 {
 		t.Fatalf("only %d blocks of commands were found", ran)
 	}
 }
 
-// shell runs blocks of commands, and the daemon among them.
+// shell is one bash that runs blocks of commands, the daemon among them.
 type shell struct {
-	t    *testing.T
-	dir  string
-	path string
+	t   *testing.T
+	tmp string
+	dir string // where it stands
+	in  io.WriteCloser
+	out *bufio.Reader
 }
 
 func newShell(t *testing.T, dir, bin string) *shell {
-	return &shell{t, dir, bin + string(os.PathListSeparator) + os.Getenv("PATH")}
+	s := &shell{t: t, tmp: t.TempDir(), dir: dir}
+	cmd := exec.Command("bash", "--norc")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "HOLDFAST_SERVER=", "HOLDFAST_TOKEN=")
+	var err error
+	if s.in, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.out = bufio.NewReader(pipe)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		io.WriteString(s.in, "kill $(jobs -p) 2>/dev/null; wait\n") // what a test that failed left running
+		s.in.Close()
+		cmd.Wait()
+	})
+	return s
 }
 
+// run runs a block. A command that fails before the last one counts too.
 func (s *shell) run(text string, want int) (out, errOut string) {
 	s.t.Helper()
-	if strings.Contains(text, "holdfast serve &") {
-		text = strings.Replace(text, "holdfast serve &", "", 1)
-		s.serve()
-	}
-	cmd := s.command("bash", "-e", "-c", text)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if code := cmd.ProcessState.ExitCode(); code != want {
-		s.t.Fatalf("%s\nexit code %d, want %d (%v)\n%s%s", text, code, want, err, &stdout, &stderr)
-	}
-	return stdout.String(), stderr.String()
-}
-
-func (s *shell) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...)
-	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "PATH="+s.path, "HOLDFAST_SERVER=", "HOLDFAST_TOKEN=")
-	return cmd
-}
-
-// serve starts the daemon and waits until it says where it listens.
-func (s *shell) serve() {
-	s.t.Helper()
-	fifo := filepath.Join(s.dir, "address")
-	cmd := s.command("bash", "-c", "exec holdfast serve --address-file address")
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
+	file := func(name string) string { return filepath.Join(s.tmp, name) }
+	if err := os.WriteFile(file("block"), []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			s.t.Errorf("the daemon ended with %v\n%s", err, &log)
-		}
-	})
-	wait := s.command("bash", "-c", "for i in {1..400}; do [ -s address ] && exit 0; sleep 0.05; done; exit 1")
-	if err := wait.Run(); err != nil {
-		s.t.Fatalf("the daemon does not listen (%s)\n%s", fifo, &log)
+	wait := ""
+	if strings.Contains(text, "holdfast serve") {
+		wait = "for i in {1..400}; do [ -s holdfast-data/address ] && break; sleep 0.05; done; "
 	}
+	fmt.Fprintf(s.in, "failed=0; trap 'failed=$?' ERR; set -E; . %[1]q >%[2]q 2>%[3]q </dev/null; trap - ERR; %[4]secho \"$failed $PWD\"\n",
+		file("block"), file("out"), file("err"), wait)
+	answer, err := s.out.ReadString('\n')
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	read := func(name string) string {
+		data, err := os.ReadFile(file(name))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return string(data)
+	}
+	out, errOut = read("out"), read("err")
+	code, dir, _ := strings.Cut(strings.TrimSpace(answer), " ")
+	if s.dir = dir; code != strconv.Itoa(want) {
+		s.t.Fatalf("%s\nexit code %s, want %d\n%s%s", text, code, want, out, errOut)
+	}
+	return out, errOut
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -19,22 +20,28 @@ const maxInput = 16 << 20
 
 func (a *app) runCommand() *cobra.Command {
 	var session, file, key, route, model string
-	var follow, detach bool
+	var follow, detach, create bool
 	c := &cobra.Command{
 		Use:   "run [TEXT]",
 		Short: "Submit work, wait for the answer, and exit by the outcome",
 		Long: "Submit work to a session and wait for the answer. The answer goes to standard output: the text, or the\n" +
 			"canonical JSON of a session with an output contract. The input is TEXT, a file, or standard input (TEXT is -).\n" +
-			"A session that is named by an alias and does not exist is created.\n\n" +
+			"Without --session it is the session `default`, which is created when it is not there yet. Another one must exist, or\n" +
+			"is created under the given alias with --create. With --follow --json the output is NDJSON: a line for each event,\n" +
+			"then one for the run.\n\n" +
 			"Exit codes: 0 completed, 1 failed, interrupted, cancelled or waiting for a person, 4 refused.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			a.lines = follow
 			text, err := a.input(args, file)
 			if err != nil {
 				return err
 			}
+			if at := invalidUTF8(text); at >= 0 {
+				return usageError{fmt.Errorf("the input is not UTF-8 (at byte %d)", at)}
+			}
 			req := &api.SubmitRun{Content: api.Text(text), Route: route, Model: model}
-			run, err := a.submit(cmd.Context(), c, session, req, key)
+			run, err := a.submit(cmd.Context(), c, session, create || !cmd.Flags().Changed("session"), req, key)
 			if err != nil {
 				return err
 			}
@@ -60,6 +67,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&route, "route", "", "route to the model, instead of the session's")
 	f.StringVar(&model, "model", "", "model, instead of the route's")
 	f.BoolVar(&follow, "follow", false, "show turns, tools and repairs as they happen")
+	f.BoolVar(&create, "create", false, "create the session when its alias is not there yet")
 	f.BoolVar(&detach, "detach", false, "do not wait; print the run")
 	return c
 }
@@ -102,26 +110,44 @@ func (a *app) in2() io.Writer {
 	return io.Discard
 }
 
-// submit submits; an alias that nobody has yet becomes a session.
-func (a *app) submit(ctx context.Context, c *client.Client, session string, req *api.SubmitRun, key string) (*api.Run, error) {
+// invalidUTF8 gives the byte at which a text stops being UTF-8; -1: it is.
+func invalidUTF8(text string) int {
+	for i, r := range text {
+		if r == utf8.RuneError && !strings.HasPrefix(text[i:], "\uFFFD") {
+			return i
+		}
+	}
+	return -1
+}
+
+// submit submits. With create an alias that nobody has yet becomes a session.
+func (a *app) submit(ctx context.Context, c *client.Client, session string, create bool, req *api.SubmitRun, key string) (*api.Run, error) {
 	var opts []client.SubmitOption
 	if key != "" {
 		opts = append(opts, client.IdempotencyKey(key))
 	}
 	run, _, err := c.Submit(ctx, session, req, opts...)
-	if client.Code(err) == "session_not_found" && !strings.HasPrefix(session, "ses_") {
-		if _, err := c.CreateSession(ctx, &api.CreateSession{ID: session}); err != nil && client.Code(err) != "session_exists" {
-			return nil, err
-		}
-		run, _, err = c.Submit(ctx, session, req, opts...)
+	switch {
+	case client.Code(err) != "session_not_found" || strings.HasPrefix(session, "ses_"):
+		return run, err
+	case !create:
+		return nil, &hintError{err, "create it with: holdfast sessions create " + session + ", or say --create"}
 	}
+	if _, err := c.CreateSession(ctx, &api.CreateSession{ID: session}); err != nil && client.Code(err) != "session_exists" {
+		return nil, err
+	}
+	run, _, err = c.Submit(ctx, session, req, opts...)
 	return run, err
 }
 
 // outcome prints the answer and gives the exit code of the run.
 func (a *app) outcome(run *api.Run) error {
 	if a.json {
-		if err := a.print(run); err != nil {
+		show := a.print
+		if a.lines {
+			show = a.line
+		}
+		if err := show(run); err != nil {
 			return err
 		}
 	} else if run.Status == api.RunCompleted {
@@ -137,30 +163,45 @@ func (a *app) outcome(run *api.Run) error {
 		for i, at := range run.Attention {
 			calls[i] = at.CallID
 		}
-		return &exitError{exitFailed, fmt.Sprintf("run %s waits for a person: nobody knows whether %s took effect; settle it with: holdfast runs resolve %s %s completed|failed|retry",
+		return &exitError{exitFailed, "", fmt.Sprintf("run %s waits for a person: nobody knows whether %s took effect; settle it with: holdfast runs resolve %s %s completed|failed|retry",
 			run.ID, strings.Join(calls, ", "), run.ID, strings.Join(calls[:min(1, len(calls))], ""))}
 	case run.Error != nil:
-		return &exitError{exitFailed, fmt.Sprintf("run %s %s: %s (%s)", run.ID, run.Status, run.Error.Message, run.Error.Code)}
+		return &exitError{exitFailed, "", fmt.Sprintf("run %s %s: %s (%s)", run.ID, run.Status, run.Error.Message, run.Error.Code)}
 	}
-	return &exitError{exitFailed, fmt.Sprintf("run %s %s", run.ID, run.Status)}
+	return &exitError{exitFailed, "", fmt.Sprintf("run %s %s", run.ID, run.Status)}
 }
 
 // follow shows a run as it happens, until it is at its end or waits.
 func (a *app) follow(ctx context.Context, c *client.Client, run string) error {
 	v := &follower{w: a.err, live: terminal(a.err)}
-	err := c.StreamRun(ctx, run, 0, func(m client.Message) error {
-		switch {
-		case m.Event != nil && a.json:
-			return a.line(m.Event)
-		case m.Event != nil:
-			return v.event(m.Event)
-		case m.Delta != nil && !a.json:
-			v.delta(m.Delta)
+	var last int64
+	for {
+		err := c.StreamRun(ctx, run, last, func(m client.Message) error {
+			switch {
+			case m.Event != nil:
+				last = m.Event.Seq
+				if a.json {
+					if err := a.line(m.Event); err != nil {
+						return err
+					}
+				} else {
+					v.event(m.Event)
+				}
+				if m.Event.Type == "run.needs_attention" {
+					return errWaiting
+				}
+			case m.Delta != nil && !a.json:
+				v.delta(m.Delta)
+			}
+			return nil
+		})
+		if !errors.Is(err, errWaiting) {
+			return err
 		}
-		return nil
-	})
-	if errors.Is(err, errWaiting) {
-		return nil
+		// It may have waited long ago.
+		r, err := c.Run(ctx, run)
+		if err != nil || r.Status == api.RunNeedsAttention {
+			return err
+		}
 	}
-	return err
 }

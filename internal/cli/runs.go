@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"text/tabwriter"
@@ -17,12 +16,9 @@ func (a *app) runsCommand() *cobra.Command {
 	var page client.Page
 	list := &cobra.Command{Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-			if q.SessionID != "" {
-				s, err := c.Session(cmd.Context(), q.SessionID)
-				if err != nil {
-					return err
-				}
-				q.SessionID = s.ID
+			var err error
+			if q.SessionID, err = sessionID(cmd.Context(), c, q.SessionID); err != nil {
+				return err
 			}
 			l, err := c.Runs(cmd.Context(), q, page)
 			if err != nil {
@@ -40,7 +36,7 @@ func (a *app) runsCommand() *cobra.Command {
 			return err
 		})}
 	list.Flags().StringVar(&q.Status, "status", "", "only runs of this status")
-	list.Flags().StringVarP(&q.SessionID, "session", "s", "", "only runs of this session")
+	list.Flags().StringVarP(&q.SessionID, "session", "s", "", "only runs of this session: its id or alias")
 	pageFlags(list, &page)
 	show := &cobra.Command{Use: "show RUN", Short: "Show a run", Args: cobra.ExactArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
@@ -59,7 +55,10 @@ func (a *app) runsCommand() *cobra.Command {
 			return a.outcome(r)
 		})}
 	follow := &cobra.Command{Use: "follow RUN", Short: "Show a run as it happens, and exit by its outcome", Args: cobra.ExactArgs(1),
+		Long: "Show a run as it happens, and exit by its outcome. With --json the output is NDJSON: a line for each event, then\n" +
+			"one for the run.",
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			a.lines = true
 			if err := a.follow(cmd.Context(), c, args[0]); err != nil {
 				return err
 			}
@@ -98,13 +97,6 @@ func (a *app) runsCommand() *cobra.Command {
 
 func (a *app) showRun(r *api.Run) error { return a.say(r, "%s\n", r.ID) }
 
-// line writes a value as one line of JSON.
-func (a *app) line(v any) error {
-	enc := json.NewEncoder(a.out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
 func (a *app) eventsCommand() *cobra.Command {
 	var session, run, kind, cursor string
 	var after int64
@@ -112,8 +104,11 @@ func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use: "events", Short: "Read the log: of a session, of a run, or of all streams in the order of commits", Args: cobra.NoArgs,
+		Long: "Read the log: of a session, of a run, or of all streams in the order of commits.\n" +
+			"With --json the output is NDJSON: a line for each event.",
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			ctx := cmd.Context()
+			a.lines = true
 			tell := func(m client.Message) error {
 				if m.Event == nil {
 					return nil
@@ -144,6 +139,17 @@ func (a *app) eventsCommand() *cobra.Command {
 			for i := range l.Items {
 				if err := a.event(&l.Items[i]); err != nil {
 					return err
+				}
+			}
+			if session == "" && run == "" && l.NextCursor != "" {
+				// The feed over all streams always says where to go on; only a
+				// look there tells whether anything stands there yet.
+				next, err := c.Events(ctx, l.NextCursor, kind, 1)
+				if err != nil {
+					return err
+				}
+				if len(next.Items) == 0 {
+					return nil
 				}
 			}
 			a.more(l.NextCursor)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
-	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -30,7 +29,9 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon",
-		Args:  cobra.NoArgs,
+		Long: "Run the daemon until SIGTERM or SIGINT; a second signal ends it at once. While it listens its address stands in\n" +
+			"<data_dir>/address, where the other commands find it.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(file)
 			if err != nil {
@@ -50,28 +51,41 @@ func (a *app) serveCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&file, "config", configFile, "configuration file")
 	c.Flags().StringVar(&listen, "listen", "", "listen here instead of where the configuration says")
-	c.Flags().StringVar(&addressFile, "address-file", "", "write the address to this file once the daemon listens")
+	c.Flags().StringVar(&addressFile, "address-file", "", "write the address to this file too once the daemon listens")
 	return c
 }
 
 func loadConfig(file string) (*config.Config, error) {
 	cfg, err := config.Load(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, &exitError{exitUsage, "there is no configuration at " + file + "; write one, or name one with --config"}
+		return nil, &exitError{exitUsage, "configuration_missing", "there is no configuration at " + file + "; write one, or name one with --config"}
 	}
-	var ce *config.Error
-	if errors.As(err, &ce) {
-		return nil, &exitError{exitUsage, ce.Error()}
-	}
-	return cfg, err
+	return cfg, mistakes(err)
 }
+
+// addressPath is where a daemon writes down its address while it listens.
+func addressPath(cfg *config.Config) string { return filepath.Join(cfg.Path(cfg.DataDir), "address") }
 
 // serve runs the daemon until the context ends.
 func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string) error {
 	log := newLogger(cfg.Log, a.err)
+	warnings, err := daemon.Check(cfg)
+	if err != nil {
+		return mistakes(err)
+	}
+	for _, w := range warnings {
+		log.Warn("a reference of the configuration cannot be used now", "reference", w)
+	}
+	cfg.Unreadable = func(at config.Reference, err error) {
+		log.Warn("a reference could not be read when its value was needed", "key", at.Key, "reference", at.Ref.String(), "err", err)
+	}
+	hadSecret := exists(daemon.SigningSecretPath(cfg))
 	d, err := daemon.Open(ctx, cfg, daemon.Options{Logger: log})
 	if err != nil {
-		return opened(err)
+		return mistakes(opened(err))
+	}
+	if !hadSecret && exists(daemon.SigningSecretPath(cfg)) {
+		log.Info("first start: the secret that webhooks are signed with is in a file", "path", daemon.SigningSecretPath(cfg))
 	}
 	l, local, err := listen(address(cfg))
 	if err != nil {
@@ -91,26 +105,38 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	d.Serve(l, local)
 	at := addressOf(l, local)
 	log.Info("listening", "address", at, "version", version.String(), "pid", os.Getpid())
-	if addressFile != "" {
-		if err := writeWhole(addressFile, at+"\n"); err != nil {
-			return errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
-		}
+	if err = writeWhole(addressPath(cfg), at+"\n"); err == nil && addressFile != "" {
+		err = writeWhole(addressFile, at+"\n")
+	}
+	if err != nil {
+		os.Remove(addressPath(cfg))
+		return errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 	}
 	<-ctx.Done()
 	// A second signal ends the process at once; that is a crash, and safe as one.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	log.Info("stopping")
 	began := time.Now()
-	err = d.Stop(context.WithoutCancel(ctx))
+	// While the data directory is locked by us the file is ours.
+	err = os.Remove(addressPath(cfg))
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	err = errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 	log.Info("stopped", "took_ms", time.Since(began).Milliseconds())
 	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // opened explains why the data directory could not be opened.
 func opened(err error) error {
 	var le *sqlite.LockedError
 	if errors.As(err, &le) {
-		return &exitError{exitRefused, le.Error()}
+		return &exitError{exitRefused, "data_dir_locked", le.Error()}
 	}
 	return err
 }
@@ -170,6 +196,8 @@ func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
 func (a *app) configCommand() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
+		Long: "Check a configuration file, and what it names: scripts, the URLs, schemas and headers of HTTP tools, the roots of\n" +
+			"workspaces. A reference to a secret that cannot be read now is a warning on standard error. Nothing is written.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			file := configFile
 			if len(args) == 1 {
@@ -179,81 +207,19 @@ func (a *app) configCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.print(map[string]any{"ok": true, "routes": len(cfg.Routes), "tools": len(cfg.Tools)})
+			warnings, err := daemon.Check(cfg)
+			for _, w := range warnings {
+				a.complain("warning: " + w)
 			}
-			fmt.Fprintf(a.out, "%s is good: %d routes, %d tools, listens on %s\n", file, len(cfg.Routes), len(cfg.Tools), cfg.Listen)
+			if err != nil {
+				return mistakes(err)
+			}
+			if a.json {
+				return a.print(map[string]any{"ok": true, "routes": len(cfg.Routes), "tools": len(cfg.Tools), "warnings": append([]string{}, warnings...)})
+			}
+			fmt.Fprintf(a.out, "%s is good: %s, %s, listens on %s\n", file, count(len(cfg.Routes), "route"), count(len(cfg.Tools), "tool"), cfg.Listen)
 			return nil
 		},
 	}
 	return group("config", "Look at the configuration", check)
-}
-
-func (a *app) verifyCommand() *cobra.Command {
-	var file, dir string
-	var rebuild bool
-	c := &cobra.Command{
-		Use:   "verify",
-		Short: "Check the log's hash chain and the rows derived from it",
-		Long: "Check every stream's sequence and hash chain, the blobs, and that the derived rows are those that\n" +
-			"follow from the log. The daemon must not be running. With --rebuild the derived rows are replaced\n" +
-			"by those that follow from the log.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
-				cfg, err := loadConfig(file)
-				if err != nil {
-					return err
-				}
-				dir = cfg.Path(cfg.DataDir)
-			}
-			return a.verify(cmd.Context(), dir, rebuild)
-		},
-	}
-	c.Flags().StringVar(&file, "config", configFile, "configuration file")
-	c.Flags().StringVar(&dir, "data-dir", "", "data directory, instead of the configuration's")
-	c.Flags().BoolVar(&rebuild, "rebuild", false, "replace the derived rows")
-	return c
-}
-
-func (a *app) verify(ctx context.Context, dir string, rebuild bool) error {
-	if _, err := os.Stat(filepath.Clean(dir)); err != nil {
-		return &exitError{exitUsage, "there is no data directory at " + dir}
-	}
-	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion})
-	if err != nil {
-		return opened(err)
-	}
-	opt := sqlite.VerifyOptions{Rebuild: rebuild}
-	if terminal(a.err) && !a.json {
-		opt.Progress = func(stream string, n int) { fmt.Fprintf(a.err, "\r%d events read", n) }
-		defer fmt.Fprintln(a.err)
-	}
-	report, err := s.Verify(ctx, opt)
-	if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
-		return err
-	}
-	if a.json {
-		if err := a.print(report); err != nil {
-			return err
-		}
-	} else {
-		fmt.Fprintf(a.out, "%d events in %d streams, %d of them erased; %d blobs\n", report.Events, report.Streams, report.Erased, report.Blobs)
-		for _, f := range report.Findings {
-			fmt.Fprintf(a.out, "%s: %s\n", f.Where, f.Text)
-		}
-		if report.More > 0 {
-			fmt.Fprintf(a.out, "and %d more\n", report.More)
-		}
-		if report.Rebuilt {
-			fmt.Fprintln(a.out, "derived rows rebuilt")
-		}
-	}
-	if !report.OK() {
-		return &exitError{exitFailed, fmt.Sprintf("%d findings", len(report.Findings)+report.More)}
-	}
-	if !a.json {
-		fmt.Fprintln(a.out, "the log is whole, and the derived rows follow from it")
-	}
-	return nil
 }

@@ -1,16 +1,19 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/client"
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 )
 
 func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
@@ -99,6 +102,9 @@ func (a *app) createCommand() *cobra.Command {
 			if len(args) == 1 {
 				req.ID = args[0]
 			}
+			if out == "" && cmd.Flags().Changed("max-repairs") {
+				return usageError{errors.New("--max-repairs belongs to an output contract; name one with --output-contract")}
+			}
 			if in != "" {
 				schema, err := readSchema(in)
 				if err != nil {
@@ -120,6 +126,9 @@ func (a *app) createCommand() *cobra.Command {
 				text, err := os.ReadFile(instructions)
 				if err != nil {
 					return usageError{err}
+				}
+				if at := invalidUTF8(string(text)); at >= 0 {
+					return usageError{fmt.Errorf("%s is not UTF-8 (at byte %d)", instructions, at)}
 				}
 				req.Instructions = string(text)
 			}
@@ -158,6 +167,9 @@ func (a *app) contractCommand() *cobra.Command {
 			ctx, session, kind := cmd.Context(), args[0], args[1]
 			if kind != "input" && kind != "output" || remove && len(args) == 3 {
 				return usageError{errors.New("say input or output, and either FILE or --remove")}
+			}
+			if cmd.Flags().Changed("max-repairs") && (kind != "output" || len(args) != 3) {
+				return usageError{errors.New("--max-repairs belongs to an output contract that is set; name its FILE")}
 			}
 			var schema api.Raw
 			var err error
@@ -198,12 +210,34 @@ func (a *app) contractCommand() *cobra.Command {
 	return c
 }
 
+// readSchema reads a file of one strict JSON value; what it says is the
+// daemon's to judge.
 func readSchema(file string) (api.Raw, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return data, nil
+	_, err = canonjson.Parse(data, canonjson.Limits{Depth: maxSchemaDepth, Bytes: maxInput})
+	var se *canonjson.SyntaxError
+	if errors.As(err, &se) {
+		text := se.Msg
+		if se.Path != "$" {
+			text = se.Path + ": " + text
+		}
+		line, column := placeOf(data, se.Offset)
+		return nil, usageError{fmt.Errorf("%s:%d:%d: %s", file, line, column, text)}
+	}
+	return data, err
+}
+
+// maxSchemaDepth is past what a contract may nest, so that the daemon says so.
+const maxSchemaDepth = 256
+
+// placeOf gives line and column (in runes), from 1, of a byte of a text.
+func placeOf(data []byte, offset int64) (line, column int) {
+	before := data[:min(max(offset, 0), int64(len(data)))]
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return bytes.Count(before, []byte{'\n'}) + 1, utf8.RuneCount(before[start:]) + 1
 }
 
 // say prints v as JSON, or the text.

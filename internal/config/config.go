@@ -36,7 +36,14 @@ type Config struct {
 	// Log is about the daemon's own log lines.
 	Log Log `yaml:"log"`
 
-	dir string // of the file: relative paths begin there
+	// Unreadable is told when a reference could not be read where its value was
+	// needed; the error never holds a value. Nil: nobody is told. It is called
+	// from many goroutines.
+	Unreadable func(at Reference, err error) `yaml:"-"`
+
+	dir  string // of the file: relative paths begin there
+	name string // of the file, and its text: for the place of a mistake
+	text []byte
 }
 
 // Route is a named way to a model: provider, model, settings, credential.

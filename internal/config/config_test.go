@@ -42,12 +42,28 @@ func TestMistakes(t *testing.T) {
 	for _, tc := range []struct{ name, from, to, want string }{
 		{"unknown key", "listen:", "lisen:", "2:1: "},
 		{"unknown nested key", "initial_backoff", "initial_back", `:15:`},
-		{"duration", "2s", "soon", "no duration"},
+		{"duration", "2s", "soon", `holdfast.yaml:15:29: delivery.initial_backoff: "soon" is no duration such as 30s or 5m`},
+		{"duration without unit", "2s", "2", "holdfast.yaml:15:29: delivery.initial_backoff: a duration has a unit"},
+		{"negative duration", "2s", "-2s", "15:29: delivery.initial_backoff: "},
+		{"duration of another type", "2s", "[2s]", "delivery.initial_backoff: want a duration such as 30s or 5m, got a list"},
+		{"number", "delivery: {", "delivery: {slots: many, ", "holdfast.yaml:15:19: delivery.slots: want a whole number, got a string"},
+		{"fraction", "delivery: {", "delivery: {slots: 1.5, ", "delivery.slots: want a whole number, got a number"},
+		{"large number", "delivery: {", "delivery: {slots: 18446744073709551615, ", "15:19: delivery.slots: "},
+		{"negative number", "delivery: {", "delivery: {slots: -1, ", "holdfast.yaml:15:19: delivery.slots: must not be negative"},
+		{"truth", "{type: workspace,", "{type: workspace, shared: 7,", "holdfast.yaml:11:40: tools.workspace.shared: want true or false, got a whole number"},
+		{"list", "[127.0.0.0/8]", "127.0.0.0/8", "holdfast.yaml:9:48: targets.allow_private: want a list, got a string"},
+		{"element", "[127.0.0.0/8]", "[{}]", "targets.allow_private[0]: want a string, got a mapping"},
+		{"string", "model: m", "model: [m]", "holdfast.yaml:4:79: routes.main.model: want a string, got a list"},
+		{"mapping", "delivery: {initial_backoff: 2s}", "delivery: 2s", "holdfast.yaml:15:11: delivery: want a mapping of keys, got a string"},
+		{"names", "targets:", "routes: 7\ntargets:", "routes"},
+		{"missing member", "base_url: http://127.0.0.1:1/v1, ", "", "holdfast.yaml:4:9: routes.main: openai_compatible wants base_url and model"},
+		{"later key inside", "delivery: {", "delivery: {circuit: {}, ", "delivery.circuit: circuits are not available yet"},
+		{"key as value", "{env: HF_TEST_KEY}", "sk-literal", "holdfast.yaml:4:91: routes.main.api_key: a secret is a reference and never a value: write {env: NAME}"},
 		{"not loopback", "127.0.0.1:0", "0.0.0.0:80", "holdfast.yaml:2:9: listen: 0.0.0.0 is not a loopback address"},
 		{"provider", "scripted, script", "sripted, script", `routes.demo.provider: "sripted" is no provider`},
 		{"provider of later", "scripted, script", "anthropic, script", "not available yet"},
 		{"later key", "delivery:", "mcp_servers: {}\ndelivery:", "MCP servers are not available yet"},
-		{"secret as value", "{env: HF_TEST_HOOK}", "plain", "8:"},
+		{"secret as value", "{env: HF_TEST_HOOK}", "plain", "holdfast.yaml:8:9: secrets.hook: a secret is a reference"},
 		{"two references", "{env: HF_TEST_HOOK}", "{env: A, file: b}", "exactly one of env, file or secret"},
 		{"unknown default", "default_route: main", "default_route: none", `no route is named "none"`},
 		{"ambiguous default", "default_route: main", "", "the default must be named"},
@@ -67,6 +83,50 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// A value that stands where a reference must is not repeated: it is a secret.
+func TestMistakeHoldsNoSecret(t *testing.T) {
+	_, err := Parse([]byte(strings.Replace(good, "{env: HF_TEST_KEY}", "sk-literal", 1)), "holdfast.yaml", "/")
+	if err == nil || strings.Contains(err.Error(), "sk-literal") {
+		t.Error(err)
+	}
+}
+
+// Whoever needs a value that cannot be read is told so, and so is the operator.
+func TestReferences(t *testing.T) {
+	c, err := Parse([]byte(good), "holdfast.yaml", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys, told []string
+	c.Unreadable = func(at Reference, err error) { told = append(told, at.Key+" "+at.Ref.String()+": "+err.Error()) }
+	t.Setenv("HF_TEST_KEY", "k-1")
+	t.Setenv("HF_TEST_HOOK", "")
+	for _, at := range c.References() {
+		keys = append(keys, at.Key)
+		if v, err := c.Use(at); (err == nil) != (v == "k-1") {
+			t.Errorf("%s: %q, %v", at.Key, v, err)
+		}
+	}
+	if got := strings.Join(keys, " "); got != "routes.main.api_key secrets.hook" {
+		t.Error(got)
+	}
+	if len(told) != 1 || told[0] != "secrets.hook env HF_TEST_HOOK: the environment variable HF_TEST_HOOK is not set" {
+		t.Error(told)
+	}
+}
+
+// An alias still works; what is wrong behind it is told by the decoder, in words of the file.
+func TestAliases(t *testing.T) {
+	const text = "delivery: {timeout: &t 3s, max_age: *t}\nroutes: {s: {provider: scripted, script: x}}\n"
+	c, err := Parse([]byte(text), "f", "/")
+	if err != nil || c.Delivery.MaxAge.Or(0) != 3*time.Second {
+		t.Error(c, err)
+	}
+	if _, err = Parse([]byte(strings.Replace(text, "max_age", "slots", 1)), "f", "/"); err == nil || !strings.Contains(err.Error(), "want a whole number, got a string") {
+		t.Error(err)
 	}
 }
 

@@ -7,10 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
 )
 
 // MaxBytes bounds the file.
@@ -56,7 +59,15 @@ func Parse(data []byte, name, dir string) (*Config, error) {
 	if len(data) > MaxBytes {
 		return nil, &Error{File: name, Text: fmt.Sprintf("the file holds more than %d bytes", MaxBytes)}
 	}
-	c := &Config{dir: dir}
+	c := &Config{dir: dir, name: name, text: data}
+	if file, err := parser.ParseBytes(data, 0); err != nil {
+		return nil, place(name, err)
+	} else if len(file.Docs) > 0 {
+		if err := shape(file.Docs[0].Body, reflect.TypeFor[Config](), ""); err != nil {
+			err.File = name
+			return nil, err
+		}
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.DisallowUnknownField())
 	if err := dec.Decode(c); err != nil && !errors.Is(err, io.EOF) {
 		return nil, place(name, err)
@@ -65,11 +76,21 @@ func Parse(data []byte, name, dir string) (*Config, error) {
 		return nil, &Error{File: name, Text: "the file holds more than one document"}
 	}
 	if err := c.check(); err != nil {
-		err.File = name
-		locate(data, err)
-		return nil, err
+		return nil, c.placed(err)
 	}
 	return c, nil
+}
+
+// Mistake is a mistake at the key of a path such as routes.main.script, with
+// its place in the file.
+func (c *Config) Mistake(path, format string, args ...any) *Error {
+	return c.placed(mistake(path, format, args...))
+}
+
+func (c *Config) placed(e *Error) *Error {
+	e.File = c.name
+	locate(c.text, e)
+	return e
 }
 
 // later names keys that the documentation knows and this version does not
@@ -91,10 +112,11 @@ func place(name string, err error) *Error {
 		e.Text = ye.GetMessage()
 		if tok := ye.GetToken(); tok != nil && tok.Position != nil {
 			e.Line, e.Column = tok.Position.Line, tok.Position.Column
-			if why, ok := later[tok.Value]; ok {
-				e.Text = tok.Value + ": " + why
-			}
 		}
+	}
+	var te *yaml.TypeError
+	if errors.As(err, &te) {
+		e.Text = "want " + typeName(te.DstType) + ", got " + typeName(te.SrcType)
 	}
 	return e
 }
@@ -111,12 +133,12 @@ func locate(data []byte, e *Error) {
 	for path != "" {
 		p, err := yaml.PathString("$." + path)
 		if err == nil {
-			if file, err := p.ReadNode(bytes.NewReader(data)); err == nil && file != nil && file.GetToken() != nil {
-				e.Line, e.Column = file.GetToken().Position.Line, file.GetToken().Position.Column
+			if node, err := p.ReadNode(bytes.NewReader(data)); err == nil && node != nil {
+				e.setPlace(node)
 				return
 			}
 		}
-		i := strings.LastIndexByte(path, '.')
+		i := strings.LastIndexAny(path, ".[")
 		if i < 0 {
 			return
 		}
@@ -124,11 +146,12 @@ func locate(data []byte, e *Error) {
 	}
 }
 
+// parseDuration reads a duration behind an alias; shape has told any other mistake.
 func parseDuration(b []byte) (time.Duration, error) {
 	s := strings.Trim(strings.TrimSpace(string(b)), `"'`)
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is no duration such as 30s or 5m", s)
+		return 0, fmt.Errorf("%.60q is no duration such as 30s or 5m", s)
 	}
 	return d, nil
 }
@@ -139,6 +162,53 @@ func (c *Config) Path(p string) string {
 		return p
 	}
 	return filepath.Join(c.dir, p)
+}
+
+// Reference is a reference of the file with its key, such as routes.main.api_key.
+type Reference struct {
+	Key string
+	Ref Ref
+}
+
+// References lists the references of the file, by key.
+func (c *Config) References() []Reference {
+	var out []Reference
+	for name, r := range c.Secrets {
+		out = append(out, Reference{"secrets." + name, r})
+	}
+	for name, r := range c.Routes {
+		if r.APIKey != nil {
+			out = append(out, Reference{"routes." + name + ".api_key", *r.APIKey})
+		}
+	}
+	for name, t := range c.Tools {
+		for h, r := range t.Headers {
+			out = append(out, Reference{"tools." + name + ".headers." + h, r})
+		}
+	}
+	slices.SortFunc(out, func(a, b Reference) int { return strings.Compare(a.Key, b.Key) })
+	return out
+}
+
+// Use reads a reference at the moment its value is needed, and tells
+// Unreadable when that fails.
+func (c *Config) Use(at Reference) (string, error) {
+	v, err := c.Secret(at.Ref)
+	if err != nil && c.Unreadable != nil {
+		c.Unreadable(at, err)
+	}
+	return v, err
+}
+
+// String names what a reference refers to; it never holds the value.
+func (r Ref) String() string {
+	switch {
+	case r.Secret != "":
+		return "secret " + r.Secret
+	case r.Env != "":
+		return "env " + r.Env
+	}
+	return "file " + r.File
 }
 
 // Secret reads a reference. The error names the reference and never holds a value.

@@ -32,7 +32,16 @@ func TestReference(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Configuration: holdfast.yaml\n\nMade of the comments in `internal/config`; `go test ./internal/config -run Reference -rewrite` writes this page.\n\n" +
 		"Zero means the default. Durations are Go durations (`1m30s`). Unknown keys are errors with line and column. Relative paths\n" +
-		"begin at the folder of the file. JSON is YAML.\n\n| key | type | meaning |\n| --- | --- | --- |\n")
+		"begin at the folder of the file. JSON is YAML.\n\n" +
+		"A **reference** says where a secret stands and never holds it: `{env: NAME}`, an environment variable of the daemon;\n" +
+		"`{file: PATH}`, a file that holds the secret and nothing else (white space at its ends does not count); or, outside of\n" +
+		"`secrets`, `{secret: NAME}`, one of the `secrets` of this file. It is read each time the value is needed, so that a changed\n" +
+		"secret counts without a restart. One that cannot be read is a warning of `holdfast config check` and at the start; what\n" +
+		"needs it fails until it can be read.\n\n" +
+		"    secrets:\n      hook: {file: ./hook.secret}\n    targets: {signing_secret: hook}\n    routes:\n" +
+		"      main: {provider: openai_compatible, base_url: \"https://api.openai.com/v1\", model: gpt-5-mini, api_key: {env: OPENAI_API_KEY}}\n\n" +
+		"`holdfast config check` also reads the scripts of `scripted` routes ([their form](script.md)), the URLs, schemas and headers\n" +
+		"of HTTP tools, and looks at the roots of workspaces.\n\n| key | type | meaning |\n| --- | --- | --- |\n")
 	rows(t, &b, structs, structs["Config"], "")
 	path := filepath.Join("..", "..", "docs", "reference", "config.md")
 	if *rewrite {
@@ -55,6 +64,9 @@ func rows(t *testing.T, b *strings.Builder, structs map[string]*ast.StructType, 
 			continue
 		}
 		key := prefix + reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("yaml")
+		if strings.HasSuffix(key, "-") {
+			continue // no key of the file
+		}
 		if f.Doc == nil {
 			t.Errorf("%s has no comment", key)
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/provider/openaicompat"
-	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
+	"github.com/holdfast-dev/holdfast/internal/schema"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
 	"github.com/holdfast-dev/holdfast/internal/workspace"
@@ -40,19 +40,15 @@ func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, cl
 		t := cfg.Tools[name]
 		switch t.Type {
 		case "workspace":
-			allow := t.Allow
-			if allow == nil {
-				allow = []string{"list_files", "read_file"}
-			}
-			ws, err := workspace.New(workspace.Config{Root: cfg.Path(t.Root), Shared: t.Shared, Allow: allow})
+			ws, err := workspace.New(workspace.Config{Root: cfg.Path(t.Root), Shared: t.Shared, Allow: allowed(t), Forbidden: forbidden(cfg)})
 			if err != nil {
-				return nil, nil, fmt.Errorf("tools.%s: %w", name, err)
+				return nil, nil, cfg.Mistake("tools."+name+".root", "%v", err)
 			}
 			tools = append(tools, ws...)
 		case "http":
 			ht, err := makeHTTPTool(cfg, name, t, guard)
 			if err != nil {
-				return nil, nil, fmt.Errorf("tools.%s: %w", name, err)
+				return nil, nil, err
 			}
 			tools = append(tools, ht)
 			closers = append(closers, ht.Close)
@@ -61,27 +57,49 @@ func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, cl
 	return tools, closers, nil
 }
 
+// allowed are the tools of a workspace.
+func allowed(t config.Tool) []string {
+	if t.Allow == nil {
+		return []string{workspace.ListFiles, workspace.ReadFile}
+	}
+	return t.Allow
+}
+
+// makeHTTPTool makes a declared tool. The error is a *config.Error with the key at fault.
 func makeHTTPTool(cfg *config.Config, name string, t config.Tool, guard *netguard.Guard) (*httptool.Tool, error) {
+	path := "tools." + name
+	if _, err := netguard.CheckURL(t.URL); err != nil {
+		return nil, cfg.Mistake(path+".url", "%s", problem.Of(err).Detail)
+	}
 	in, err := schemaOf(t.InputSchema)
 	if err != nil {
-		return nil, fmt.Errorf("input_schema: %w", err)
+		return nil, cfg.Mistake(path+".input_schema", "%v", err)
+	}
+	if !ofObject(in) {
+		return nil, cfg.Mistake(path+".input_schema", "the arguments of a tool are an object: write type: object")
 	}
 	out, err := schemaOf(t.OutputSchema)
 	if err != nil {
-		return nil, fmt.Errorf("output_schema: %w", err)
+		return nil, cfg.Mistake(path+".output_schema", "%v", err)
 	}
 	headers := map[string]func() (string, error){}
 	for h, ref := range t.Headers {
-		headers[h] = func() (string, error) { return cfg.Secret(ref) }
+		at := config.Reference{Key: path + ".headers." + h, Ref: ref}
+		headers[h] = func() (string, error) { return cfg.Use(at) }
 	}
-	return httptool.New(httptool.Config{
+	ht, err := httptool.New(httptool.Config{
 		Name: name, Method: t.Method, URL: t.URL, Description: t.Description, InputSchema: in, OutputSchema: out,
 		SideEffect: tool.Level(t.SideEffect), Policy: tool.Policy(t.Policy), IdempotencyHeader: t.IdempotencyHeader,
 		Headers: headers, Timeout: t.Timeout.Or(0),
 	}, guard)
+	if err != nil {
+		return nil, cfg.Mistake(path, "%s", problem.Of(err).Detail)
+	}
+	return ht, nil
 }
 
-// schemaOf gives the canonical JSON of a schema written in YAML.
+// schemaOf gives the canonical JSON of a schema written in YAML, and checks
+// that it can be compiled.
 func schemaOf(v any) (canonjson.Value, error) {
 	if v == nil {
 		return nil, nil
@@ -90,7 +108,24 @@ func schemaOf(v any) (canonjson.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return canonjson.Canonicalize(raw, canonjson.Limits{})
+	value, err := canonjson.Canonicalize(raw, canonjson.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	if _, err = schema.Compile(value); err != nil {
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // on one line
+	}
+	return value, nil
+}
+
+// ofObject says whether a schema says of itself that it is one of an object.
+func ofObject(schema canonjson.Value) bool {
+	n, err := schema.Node()
+	if err != nil || n.Kind() != canonjson.Object {
+		return false
+	}
+	t, ok := n.Get("type")
+	return ok && t.Kind() == canonjson.String && t.Text() == "object"
 }
 
 func listTools(set *tool.Set) []api.Tool {
@@ -112,27 +147,36 @@ type models struct {
 
 func newModels(cfg *config.Config, transport http.RoundTripper) (*models, error) {
 	m := &models{cfg: cfg, byName: map[string]llm.Model{}}
-	for name, r := range cfg.Routes {
+	for name := range cfg.Routes {
 		var err error
-		switch r.Provider {
-		case "scripted":
-			m.byName[name], err = scripted.Load(cfg.Path(r.Script))
-		case "openai_compatible":
-			oc := openaicompat.Config{
-				BaseURL: r.BaseURL, Model: r.Model, StructuredOutput: r.StructuredOutput,
-				FirstByte: r.FirstByte.Or(0), Idle: r.Idle.Or(0),
-			}
-			if transport != nil {
-				oc.HTTP = &http.Client{Transport: transport}
-			}
-			if r.APIKey != nil {
-				oc.APIKey = func() (string, error) { return cfg.Secret(*r.APIKey) }
-			}
-			m.byName[name], err = openaicompat.New(oc)
+		if m.byName[name], err = makeModel(cfg, name, transport); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("routes.%s: %w", name, err)
-		}
+	}
+	return m, nil
+}
+
+// makeModel makes the adapter of a route. The error is a *config.Error with
+// the key at fault.
+func makeModel(cfg *config.Config, name string, transport http.RoundTripper) (llm.Model, error) {
+	r, path := cfg.Routes[name], "routes."+name
+	if r.Provider == "scripted" {
+		return loadScript(cfg, path+".script", r.Script)
+	}
+	oc := openaicompat.Config{
+		BaseURL: r.BaseURL, Model: r.Model, StructuredOutput: r.StructuredOutput,
+		FirstByte: r.FirstByte.Or(0), Idle: r.Idle.Or(0),
+	}
+	if transport != nil {
+		oc.HTTP = &http.Client{Transport: transport}
+	}
+	if r.APIKey != nil {
+		at := config.Reference{Key: path + ".api_key", Ref: *r.APIKey}
+		oc.APIKey = func() (string, error) { return cfg.Use(at) }
+	}
+	m, err := openaicompat.New(oc)
+	if err != nil { // of its members only the address can be wrong
+		return nil, cfg.Mistake(path+".base_url", "want an absolute http or https URL without user, query and fragment")
 	}
 	return m, nil
 }
@@ -275,6 +319,16 @@ func writePrivate(path, text string) error {
 	}
 	if err != nil {
 		os.Remove(tmp)
+		return err
 	}
-	return err
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder makes the names in a folder durable.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }

@@ -73,7 +73,7 @@ func (t *teller) end(ok bool) error {
 	}
 	if t.Keep && ok {
 		t.say("The daemon goes on: %s, process %d, directory %s", t.daemon.address, t.daemon.cmd.Process.Pid, t.dir)
-		t.say("  cd %s && holdfast --server %s runs list", t.dir, t.daemon.address)
+		t.say("  cd %s && holdfast runs list", t.dir)
 		t.say("  its admin token is in %s", filepath.Join(t.dir, "holdfast-data", "admin.token"))
 		t.say("  end it with: kill %d", t.daemon.cmd.Process.Pid)
 		return nil
@@ -245,9 +245,16 @@ func (t *teller) answer(ctx context.Context) error {
 	if run.Counters == nil || run.Counters.Repairs != 1 || run.Counters.Tools != 1 {
 		return fmt.Errorf("the run's counters are %+v", run.Counters)
 	}
-	t.say("%s: %d turns, %d tool call, %d repair; the attempt that was cut is closed and counted, and its text is nowhere",
-		run.Status, run.Counters.Turns, run.Counters.Tools, run.Counters.Repairs)
+	t.say("%s: %s, %s, %s; the attempt that was cut is closed and counted, and its text is nowhere",
+		run.Status, count(run.Counters.Turns, "turn"), count(run.Counters.Tools, "tool call"), count(run.Counters.Repairs, "repair"))
 	return nil
+}
+
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // deliver waits for the webhook.

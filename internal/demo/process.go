@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -17,7 +15,7 @@ import (
 // process is one life of the daemon.
 type process struct {
 	cmd     *exec.Cmd
-	log     tail
+	log     string        // its file: a daemon that is kept outlives every pipe to us
 	done    chan struct{} // closed when the process is gone
 	address string
 }
@@ -32,9 +30,14 @@ func spawn(ctx context.Context, dir string) (*process, error) {
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	p := &process{done: make(chan struct{})}
+	p := &process{done: make(chan struct{}), log: filepath.Join(dir, "serve.log")}
+	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
 	p.cmd = exec.Command(self, "serve", "--config", filepath.Join(dir, "holdfast.yaml"), "--address-file", file)
-	p.cmd.Stderr = &p.log
+	p.cmd.Stderr = log
 	p.cmd.Env = append(os.Environ(), "HOLDFAST_TOKEN=")
 	// A process group of its own: an interrupt at the terminal is for us to handle.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -54,10 +57,10 @@ func spawn(ctx context.Context, dir string) (*process, error) {
 		select {
 		case <-ticker.C:
 		case <-p.done:
-			return nil, fmt.Errorf("the daemon ended at its start:\n%s", p.log.String())
+			return nil, fmt.Errorf("the daemon ended at its start:\n%s", p.tail())
 		case <-limit.C:
 			p.kill()
-			return nil, fmt.Errorf("the daemon does not listen:\n%s", p.log.String())
+			return nil, fmt.Errorf("the daemon does not listen:\n%s", p.tail())
 		case <-ctx.Done():
 			p.kill()
 			return nil, ctx.Err()
@@ -81,26 +84,13 @@ func (p *process) stop() {
 	}
 }
 
-// tail keeps the end of what a process wrote.
-type tail struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+// tail is the end of what the daemon logged.
+func (p *process) tail() string {
+	data, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-tailSize):])
 }
 
 const tailSize = 8 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf.Write(p)
-	if over := t.buf.Len() - tailSize; over > 0 {
-		t.buf.Next(over)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.buf.String()
-}

@@ -11,8 +11,8 @@ import (
 
 func TestOneTableOfKinds(t *testing.T) {
 	for kind, want := range map[problem.Kind][2]int{
-		problem.Invalid: {400, 4}, problem.Unauthenticated: {401, 4}, problem.Forbidden: {403, 4}, problem.NotFound: {404, 1},
-		problem.Conflict: {409, 4}, problem.Gone: {410, 1}, problem.TooLarge: {413, 4}, problem.Limited: {429, 1},
+		problem.Invalid: {400, 4}, problem.Unauthenticated: {401, 4}, problem.Forbidden: {403, 4}, problem.NotFound: {404, 4},
+		problem.Conflict: {409, 4}, problem.Gone: {410, 4}, problem.TooLarge: {413, 4}, problem.Limited: {429, 4},
 		problem.Unavailable: {503, 3}, problem.Internal: {500, 1}, "never heard of": {500, 1},
 	} {
 		if kind.Status() != want[0] || kind.ExitCode() != want[1] {

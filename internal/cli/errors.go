@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/client"
+	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+)
+
+// exitError ends a command with an exit code. Its problem code is what --json
+// shows; empty: the output has told already.
+type exitError struct {
+	exit int
+	code string
+	msg  string
+}
+
+func (e *exitError) Error() string { return e.msg }
+
+// usageError is a mistake in how a command was called.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// hintError adds a way out to an error.
+type hintError struct {
+	error
+	hint string
+}
+
+func (e *hintError) Unwrap() error { return e.error }
+
+// exit shows an error and gives the exit code that it means.
+func (a *app) exit(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	p, code, lines := a.explain(err)
+	for _, l := range lines {
+		a.complain(l)
+	}
+	if a.json && p != nil {
+		show := a.print
+		if a.lines {
+			show = a.line
+		}
+		if show(p) != nil {
+			return exitFailed
+		}
+	}
+	return code
+}
+
+// explain gives an error as a problem document, as an exit code, and as lines
+// for a person. No document: the output has told already.
+func (a *app) explain(err error) (p *api.Problem, exit int, lines []string) {
+	local := func(code, detail string) *api.Problem {
+		return &api.Problem{Type: "about:blank", Title: "Local error", Code: code, Detail: detail}
+	}
+	var ee *exitError
+	var ue usageError
+	var mistakes configError
+	var pe *problem.Error
+	var ce *client.Error
+	switch {
+	case errors.As(err, &ee):
+		if ee.msg != "" {
+			lines = append(lines, ee.msg)
+		}
+		if ee.code != "" {
+			p = local(ee.code, ee.msg)
+		}
+		return p, ee.exit, lines
+	case errors.As(err, &ue):
+		return local("usage", err.Error()), exitUsage, []string{err.Error()}
+	case errors.As(err, &mistakes):
+		p = local("configuration_invalid", "")
+		for _, m := range mistakes {
+			lines = append(lines, m.Error())
+			at := m.File
+			if m.Line > 0 {
+				at += ":" + strconv.Itoa(m.Line) + ":" + strconv.Itoa(m.Column)
+			}
+			p.Issues = append(p.Issues, api.Issue{Path: at, Text: m.Text})
+		}
+		p.Detail = lines[0]
+		return p, exitUsage, lines
+	case errors.As(err, &pe):
+		p, lines = local(pe.Code, pe.Detail), append(lines, pe.Detail)
+		for _, is := range pe.Issues {
+			p.Issues = append(p.Issues, api.Issue{Path: is.Path, Text: is.Text})
+			lines = append(lines, "  "+is.Path+": "+is.Text)
+		}
+		return p, pe.Kind.ExitCode(), lines
+	case errors.As(err, &ce):
+		p, lines = a.answered(ce)
+		var hint *hintError
+		if errors.As(err, &hint) {
+			lines = append(lines, "  "+hint.hint)
+		}
+		return p, codeOf(err), lines
+	case errors.Is(err, client.ErrUnreachable):
+		p = local("unreachable", err.Error())
+	case errors.Is(err, context.Canceled):
+		return local("interrupted", "interrupted"), exitFailed, []string{"interrupted"}
+	default:
+		p = local("failed", err.Error())
+	}
+	return p, codeOf(err), []string{err.Error()}
+}
+
+// answered explains an answer of the daemon that is no success.
+func (a *app) answered(ce *client.Error) (*api.Problem, []string) {
+	p := ce.Problem
+	if p.Code == "" {
+		p = api.Problem{Type: "about:blank", Title: http.StatusText(ce.Status), Status: ce.Status, Code: "http_" + strconv.Itoa(ce.Status), Detail: ce.Error()}
+	}
+	lines := []string{ce.Error()}
+	for _, is := range ce.Problem.Issues {
+		if is.Path != "" && len(ce.Problem.Issues) > 1 {
+			lines = append(lines, "  "+is.Path+": "+is.Text)
+		}
+	}
+	if ce.Status == http.StatusUnauthorized {
+		lines = append(lines, "  give a token with --token or HOLDFAST_TOKEN; "+a.looked)
+	}
+	return &p, lines
+}
+
+// codeOf gives the exit code of an error of the client.
+func codeOf(err error) int {
+	var ce *client.Error
+	switch {
+	case errors.Is(err, client.ErrUnreachable):
+		return exitUnreachable
+	case errors.As(err, &ce):
+		return problem.KindOfStatus(ce.Status).ExitCode()
+	}
+	return exitFailed
+}
+
+// configError is what is wrong with a configuration.
+type configError []*config.Error
+
+func (e configError) Error() string { return e[0].Error() }
+
+// mistakes gives the mistakes of a configuration in err, or err itself.
+func mistakes(err error) error {
+	list, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		var one *config.Error
+		if errors.As(err, &one) {
+			return configError{one}
+		}
+		return err
+	}
+	var out configError
+	for _, e := range list.Unwrap() {
+		var one *config.Error
+		if !errors.As(e, &one) {
+			return err
+		}
+		out = append(out, one)
+	}
+	slices.SortStableFunc(out, func(a, b *config.Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	return out
+}

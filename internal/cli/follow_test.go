@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-dev/holdfast/api"
+)
+
+// Why something failed or was interrupted is shown: cleaned, since a tool or a
+// model may have written it, and cut.
+func TestFollowTellsReasons(t *testing.T) {
+	for _, tc := range []struct{ kind, data, want string }{
+		{"tool.call.failed", `{"message":{"text":"refused\u001b[2J\nby the \u202eservice"}}`, "✗ pay failed: refused[2J by the service"},
+		{"tool.call.failed", `{"message":{"text":"` + strings.Repeat("x", 1000) + `"}}`, "✗ pay failed: " + strings.Repeat("x", maxReason-1) + "…"},
+		{"tool.call.failed", `{"message":{"ref":"sha256:00"}}`, "✗ pay failed"},
+		{"tool.call.timeout", `{"message":"The tool did not answer in time.","after_ms":5}`, "✗ pay failed: The tool did not answer in time."},
+		{"tool.call.interrupted", `{"message":"m","outcome":"unknown","reason":"the answer was lost"}`, "? pay interrupted, outcome unknown: the answer was lost"},
+		{"tool.call.interrupted", `{"message":"m","reason":"the run was stopped"}`, "✗ pay interrupted: the run was stopped"},
+		{"run.interrupted", `{"reason":"wrong alert"}`, "  interrupted: wrong alert"},
+		{"run.cancelled", `{}`, "  cancelled"},
+	} {
+		var b strings.Builder
+		v := &follower{w: &b}
+		v.event(&api.Event{Type: "tool.call.requested", CallID: "call_1", Data: api.Raw(`{"name":"pay"}`)})
+		b.Reset()
+		v.event(&api.Event{Type: tc.kind, CallID: "call_1", Data: api.Raw(tc.data)})
+		if got := strings.TrimSuffix(b.String(), "\n"); !strings.HasSuffix(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.kind, got, tc.want)
+		}
+	}
+}
+
+// A run that waits ends a follow, with --json too; one that waited long ago and
+// goes on does not.
+func TestFollowOverAWaiting(t *testing.T) {
+	for _, now := range []string{"needs_attention", "running"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/stream") {
+				status := now
+				if r.URL.Query().Has("wait") {
+					status = "completed"
+				}
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"id":"run_1","status":%q}`, status)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			for seq, kind := range []string{"", "run.queued", "run.needs_attention", "run.resumed", "run.completed"} {
+				if kind != "" && fmt.Sprint(seq) > r.Header.Get("Last-Event-ID") {
+					fmt.Fprintf(w, "id: %d\nevent: %s\ndata: {\"seq\":%d,\"type\":%q}\n\n", seq, kind, seq, kind)
+				}
+			}
+		}))
+		var out, errOut strings.Builder
+		Main([]string{"--json", "--server", server.URL, "--token", "x", "runs", "follow", "run_1"}, strings.NewReader(""), &out, &errOut)
+		server.Close()
+		var types []string
+		for line := range strings.Lines(out.String()) {
+			var v struct{ Type, Status string }
+			if err := json.Unmarshal([]byte(line), &v); err != nil {
+				t.Fatalf("%q is no line of JSON: %v", line, err)
+			}
+			types = append(types, v.Type+v.Status)
+		}
+		want := "run.queued run.needs_attention needs_attention"
+		if now == "running" {
+			want = "run.queued run.needs_attention run.resumed run.completed running"
+		}
+		if got := strings.Join(types, " "); got != want {
+			t.Errorf("%s: %s, want %s\n%s", now, got, want, &errOut)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/sqlite"
+)
+
+func (a *app) verifyCommand() *cobra.Command {
+	var file, dir string
+	var rebuild bool
+	c := &cobra.Command{
+		Use:   "verify",
+		Short: "Check the log's hash chain and the rows derived from it",
+		Long: "Check every stream's sequence and hash chain, the blobs, and that the derived rows are those that\n" +
+			"follow from the log. The daemon must not be running. With --rebuild the derived rows are replaced\n" +
+			"by those that follow from the log.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				cfg, err := loadConfig(file)
+				if err != nil {
+					return err
+				}
+				dir = cfg.Path(cfg.DataDir)
+			}
+			return a.verify(cmd.Context(), dir, rebuild)
+		},
+	}
+	c.Flags().StringVar(&file, "config", configFile, "configuration file")
+	c.Flags().StringVar(&dir, "data-dir", "", "data directory, instead of the configuration's")
+	c.Flags().BoolVar(&rebuild, "rebuild", false, "replace the derived rows")
+	return c
+}
+
+// verdict is the outcome of a verification as --json shows it.
+type verdict struct {
+	OK       bool      `json:"ok"`
+	Streams  int       `json:"streams"`
+	Events   int       `json:"events"`
+	Erased   int       `json:"erased"`
+	Blobs    int       `json:"blobs"`
+	LogSound bool      `json:"log_sound"`
+	Rebuilt  bool      `json:"rebuilt"`
+	Mended   bool      `json:"mended"` // by the rebuild: everything that was found
+	Findings []finding `json:"findings"`
+	More     int       `json:"more"`
+}
+
+type finding struct {
+	Where string `json:"where"`
+	Text  string `json:"text"`
+}
+
+func (a *app) verify(ctx context.Context, dir string, rebuild bool) error {
+	if !exists(dir) {
+		return &exitError{exitUsage, "data_dir_missing", "there is no data directory at " + dir}
+	}
+	if file := filepath.Join(dir, sqlite.DatabaseFile); !exists(file) {
+		return &exitError{exitUsage, "database_missing", "there is no database at " + file}
+	}
+	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion})
+	if err != nil {
+		return opened(err)
+	}
+	opt := sqlite.VerifyOptions{Rebuild: rebuild}
+	if terminal(a.err) && !a.json {
+		opt.Progress = func(_ string, n int) { fmt.Fprintf(a.err, "\r%d events read", n) }
+		defer fmt.Fprintln(a.err)
+	}
+	report, err := s.Verify(ctx, opt)
+	mended := false
+	if err == nil && report.Rebuilt && !report.OK() {
+		// What was found stood there before the rebuild; what stands there now
+		// only another look tells.
+		opt.Rebuild = false
+		var after sqlite.Report
+		after, err = s.Verify(ctx, opt)
+		mended = err == nil && after.OK()
+	}
+	if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
+		return err
+	}
+	found := len(report.Findings) + report.More
+	if a.json {
+		v := verdict{
+			OK: found == 0 || mended, Streams: report.Streams, Events: report.Events, Erased: report.Erased, Blobs: report.Blobs,
+			LogSound: report.LogSound, Rebuilt: report.Rebuilt, Mended: mended, Findings: []finding{}, More: report.More,
+		}
+		for _, f := range report.Findings {
+			v.Findings = append(v.Findings, finding(f))
+		}
+		err = a.print(v)
+	} else {
+		err = a.tellReport(&report, mended)
+	}
+	if err != nil || found == 0 || mended {
+		return err
+	}
+	return &exitError{exitFailed, "", count(found, "finding")}
+}
+
+// tellReport prints a report for people.
+func (a *app) tellReport(r *sqlite.Report, mended bool) error {
+	w := bufio.NewWriter(a.out)
+	fmt.Fprintf(w, "%s in %s, %d of them erased; %s\n", count(r.Events, "event"), count(r.Streams, "stream"), r.Erased, count(r.Blobs, "blob"))
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%s: %s\n", f.Where, f.Text)
+	}
+	if r.More > 0 {
+		fmt.Fprintf(w, "and %d more\n", r.More)
+	}
+	if r.Rebuilt {
+		fmt.Fprintln(w, "derived rows rebuilt")
+	}
+	switch {
+	case mended:
+		fmt.Fprintln(w, "everything that was found is mended: the log is whole, and the derived rows follow from it")
+	case r.OK():
+		fmt.Fprintln(w, "the log is whole, and the derived rows follow from it")
+	}
+	return w.Flush()
+}

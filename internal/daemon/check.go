@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
+	"github.com/holdfast-dev/holdfast/internal/webhook"
+)
+
+// Check says what of a configuration cannot work, beyond the form of its file:
+// it makes the adapters without the data directory, and writes nothing. err
+// joins a *config.Error for each mistake. A reference that cannot be read now
+// is a warning: it may come to be readable, and what needs it fails until then.
+func Check(cfg *config.Config) (warnings []string, err error) {
+	var mistakes []error
+	note := func(err error) {
+		if err != nil {
+			mistakes = append(mistakes, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
+		_, err := makeModel(cfg, name, nil)
+		note(err)
+	}
+	guard, err := netguard.New(netguard.Config{})
+	if err != nil {
+		return nil, fmt.Errorf("network guard: %w", err)
+	}
+	owner := map[string]string{} // of a tool's name
+	for _, name := range slices.Sorted(maps.Keys(cfg.Tools)) {
+		t := cfg.Tools[name]
+		names := []string{name}
+		if t.Type == "workspace" {
+			names = allowed(t)
+			note(checkRoot(cfg, name, t))
+		} else if ht, err := makeHTTPTool(cfg, name, t, guard); err != nil {
+			note(err)
+		} else {
+			ht.Close()
+		}
+		for _, n := range names {
+			if other, taken := owner[n]; taken && other != name {
+				note(cfg.Mistake("tools."+name, "tools.%s has a tool %q too", other, n))
+			}
+			owner[n] = name
+		}
+	}
+	for _, at := range cfg.References() {
+		if _, err := cfg.Secret(at.Ref); err != nil {
+			warnings = append(warnings, fmt.Sprintf("%s: %v", at.Key, err))
+		}
+	}
+	if name := cfg.Targets.SigningSecret; name != "" {
+		if text, err := cfg.Secret(config.Ref{Secret: name}); err == nil {
+			if _, err := webhook.ParseSecret(text); err != nil {
+				warnings = append(warnings, fmt.Sprintf("targets.signing_secret: the secret %s has no form that can sign", name))
+			}
+		}
+	}
+	return warnings, errors.Join(mistakes...)
+}
+
+// checkRoot says whether the root of a workspace can be used or made.
+func checkRoot(cfg *config.Config, name string, t config.Tool) error {
+	path := "tools." + name + ".root"
+	root := cfg.Path(t.Root)
+	dir, err := os.Open(root)
+	if err == nil {
+		defer dir.Close()
+		if info, err := dir.Stat(); err != nil || !info.IsDir() {
+			return cfg.Mistake(path, "%s is no folder", root)
+		}
+		return nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return cfg.Mistake(path, "the folder cannot be used: %v", err)
+	}
+	for parent := filepath.Dir(root); ; parent = filepath.Dir(parent) { // ends at the top, which exists
+		info, err := os.Stat(parent)
+		if errors.Is(err, os.ErrNotExist) && parent != filepath.Dir(parent) {
+			continue
+		}
+		if err != nil || !info.IsDir() {
+			return cfg.Mistake(path, "the folder cannot be made: %s is no folder", parent)
+		}
+		return nil
+	}
+}
+
+// loadScript reads the script of a route. The error of scripted tells the place
+// in the script.
+func loadScript(cfg *config.Config, path, file string) (*scripted.Model, error) {
+	m, err := scripted.Load(cfg.Path(file))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, cfg.Mistake(path, "there is no file at %s", cfg.Path(file))
+	}
+	if err != nil {
+		return nil, cfg.Mistake(path, "%v", err)
+	}
+	return m, nil
+}
