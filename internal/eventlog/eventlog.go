@@ -129,11 +129,18 @@ type Log interface {
 	// Head gives the end of a stream; a stream without events has the zero Head.
 	Head(ctx context.Context, s event.Stream) (Head, error)
 	// Read gives up to limit events after a sequence, ascending, with Raw and
-	// without Data.
+	// without Data. Fewer than limit: there were no more.
 	Read(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	// ReadBounded is Read that ends early once the events' data exceed a bound
+	// in bytes that the store sets. It gives at least one event as long as there
+	// is one: only none at all says that there are no more.
+	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
 	// Feed gives up to limit events after a position, in commit order, that
 	// pass the filter, and the position to go on from, which moves past what
-	// the filter held back.
+	// the filter held back. It ends early once the events' data exceed the bound
+	// of ReadBounded, or when it has looked at as much of the log as the store
+	// allows for one call: then there may be few events or none, and more behind
+	// them. Only a position that did not move says that there are no more.
 	Feed(ctx context.Context, after Position, limit int, f FeedFilter) ([]Positioned, Position, error)
 	// Blob gives the bytes of a blob, ErrNotFound, or ErrErased.
 	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)

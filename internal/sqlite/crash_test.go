@@ -42,7 +42,9 @@ func appendUntilKilled(dir string) error {
 			id := event.SessionID(fmt.Sprint("ses_", i))
 			for n := 0; ; n++ {
 				a := said(id, strings.Repeat("x", n%2000))
-				a.Blobs = []event.Blob{event.NewBlob(id, event.BlobContent, fmt.Append(nil, n))}
+				b := event.NewBlob(id, event.BlobContent, fmt.Append(nil, n))
+				a.Blobs = []event.Blob{b}
+				a.Entries[0].Events[0].Data.(*event.TextEnded).Content.Ref = b.Ref
 				if n%7 == 0 {
 					target := event.TargetIDFor("ann", "webhook", "address")
 					a.Entries = append(a.Entries, eventlog.Entry{Stream: target.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{SessionID: id, UserID: "ann",

@@ -122,6 +122,9 @@ func (w *writer) execute(r *request, p *plan) error {
 		}
 	}
 	for _, b := range r.append.Blobs {
+		if b.Bytes == nil {
+			b.Bytes = []byte{} // nil would be NULL
+		}
 		if _, err := w.st.exec(ctx, []byte("INSERT OR IGNORE INTO main.blobs (owner, ref, kind, bytes) VALUES (?, ?, ?, ?)"),
 			b.Owner, b.Ref, string(b.Kind), b.Bytes); err != nil {
 			return fmt.Errorf("insert blob: %w", err)
@@ -138,59 +141,6 @@ func (w *writer) execute(r *request, p *plan) error {
 		w.staged[row.Stream] = eventlog.Head{Seq: row.Last(), Epoch: row.Epoch, Hash: row.Hash}
 	}
 	return nil
-}
-
-// secureFast is the pragma that holds outside of an erasing: where the tree of a
-// table is rearranged, no copy of a row stays behind that an erasing would not
-// reach. Pages that become free keep their bytes, which costs nothing; while
-// content is erased those are overwritten too.
-const secureFast = "secure_delete(FAST)"
-
-// eraseChunk bounds the rows that are in memory while a stream is erased.
-const eraseChunk = 64
-
-// erase takes the content out of all rows of the session's stream and deletes
-// its blobs. Freed bytes are overwritten.
-func (w *writer) erase(ctx context.Context, id event.SessionID) error {
-	if err := w.flush(); err != nil { // the stream may have rows in this very transaction
-		return err
-	}
-	if err := w.exec("PRAGMA secure_delete = ON"); err != nil {
-		return err
-	}
-	defer w.exec("PRAGMA " + secureFast) // a failure costs speed only
-	w.erased = true
-	for after := int64(0); ; {
-		rows, err := w.st.query(ctx, []byte("SELECT "+logColumns+
-			" FROM main.log WHERE stream = ? AND first_seq > ? AND data IS NOT NULL ORDER BY first_seq LIMIT ?"),
-			string(id.Stream()), after, eraseChunk)
-		if err != nil {
-			return err
-		}
-		chunk, err := collect(rows, scanLogRow)
-		if err != nil {
-			return err
-		}
-		for i := range chunk {
-			if err := w.eraseRow(ctx, &chunk[i]); err != nil {
-				return err
-			}
-			after = chunk[i].First
-		}
-		if len(chunk) < eraseChunk {
-			break
-		}
-	}
-	_, err := w.st.exec(ctx, []byte("DELETE FROM main.blobs WHERE owner = ?"), string(id))
-	return err
-}
-
-func (w *writer) eraseRow(ctx context.Context, row *logRow) error {
-	if err := row.Erase(); err != nil {
-		return err
-	}
-	_, err := w.st.exec(ctx, []byte("UPDATE main.log SET data = NULL, salt = NULL, digests = ? WHERE id = ?"), row.Digests, row.id)
-	return err
 }
 
 // collect reads all rows of a query.

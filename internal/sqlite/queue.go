@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -64,8 +65,9 @@ func (q *queue) put(ctx context.Context, r *request) error {
 }
 
 // take waits for requests and gives the front of the queue: appends within the
-// bounds, or one piece of work. Nil: the queue is closed and empty.
-func (q *queue) take(maxCount, maxBytes int) []*request {
+// bounds, or one piece of work; or nothing when due gives something and nobody
+// waits. False: the queue is closed and empty.
+func (q *queue) take(maxCount, maxBytes int, due <-chan time.Time) ([]*request, bool) {
 	for {
 		q.mu.Lock()
 		if n := q.front(maxCount, maxBytes); n > 0 {
@@ -75,14 +77,18 @@ func (q *queue) take(maxCount, maxBytes int) []*request {
 			for range n {
 				<-q.slots
 			}
-			return batch
+			return batch, true
 		}
 		closed := q.closed
 		q.mu.Unlock()
 		if closed {
-			return nil
+			return nil, false
 		}
-		<-q.wake
+		select {
+		case <-q.wake:
+		case <-due:
+			return nil, true
+		}
 	}
 }
 

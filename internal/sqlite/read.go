@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -88,6 +89,15 @@ const readQuery = "SELECT " + logColumns + ` FROM log
 
 // Read implements eventlog.Log.
 func (s *Store) Read(ctx context.Context, stream event.Stream, after int64, limit int) ([]event.Event, error) {
+	return s.read(ctx, stream, after, limit, math.MaxInt)
+}
+
+// ReadBounded implements eventlog.Log.
+func (s *Store) ReadBounded(ctx context.Context, stream event.Stream, after int64, limit int) ([]event.Event, error) {
+	return s.read(ctx, stream, after, limit, s.cfg.MaxReadBytes)
+}
+
+func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limit, maxBytes int) ([]event.Event, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
@@ -97,7 +107,8 @@ func (s *Store) Read(ctx context.Context, stream event.Stream, after int64, limi
 	}
 	defer rows.Close()
 	var list []event.Event
-	for len(list) < limit && rows.Next() {
+	size := 0
+	for len(list) < limit && size <= maxBytes && rows.Next() {
 		row, err := scanLogRow(rows)
 		if err != nil {
 			return nil, s.readErr("read events", err)
@@ -109,7 +120,10 @@ func (s *Store) Read(ctx context.Context, stream event.Stream, after int64, limi
 		if skip := after - row.First + 1; skip > 0 {
 			events = events[min(int(skip), len(events)):]
 		}
-		list = append(list, events[:min(len(events), limit-len(list))]...)
+		for i := 0; i < len(events) && len(list) < limit && size <= maxBytes; i++ {
+			list = append(list, events[i])
+			size += len(events[i].Raw)
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, s.readErr("read events", err)
@@ -136,70 +150,90 @@ const feedQuery = `SELECT id, stream, first_seq, count, epoch, time, session_id,
 	FROM (SELECT *, (?3 = '' OR user_id = ?3) AND (?4 = '' OR instr(meta, CAST(?4 AS BLOB)) > 0) AS pass FROM log)
 	WHERE id >= ?1 AND (id > ?1 OR count - 1 > ?2) ORDER BY id LIMIT ?5`
 
-// feedWindow is how many rows one statement of a filtered feed walks over.
-const feedWindow = 512
+// feedRows bounds the rows that one call of Feed looks at, feedWindow those that
+// one statement of a filtered feed does.
+const (
+	feedRows   = 4096
+	feedWindow = 512
+)
 
-// Feed implements eventlog.Log. A filter that lets little pass makes it walk
-// to the end of the log, in memory bounded by limit.
+// Feed implements eventlog.Log.
 func (s *Store) Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error) {
-	window := limit
+	window := min(limit, feedRows)
 	if f != (eventlog.FeedFilter{}) {
 		window = feedWindow
 	}
-	var list []eventlog.Positioned
-	after = max(after, 0)
-	for len(list) < limit {
-		n, err := s.feedWindow(ctx, &after, window, limit, f, &list)
+	p := feedPage{after: max(after, 0), limit: limit, bytes: s.cfg.MaxReadBytes, filter: f}
+	for looked := 0; looked < feedRows && !p.full(); {
+		n, err := s.feedWindow(ctx, &p, window)
 		if err != nil {
 			return nil, 0, s.readErr("read feed", err)
 		}
-		if n < window {
+		if looked += n; n < window {
 			break
 		}
 	}
-	return list, after, nil
+	return p.list, p.after, nil
 }
 
-// feedWindow appends what passes of up to window rows after a position to
-// list, moves the position, and gives the number of rows it saw.
-func (s *Store) feedWindow(ctx context.Context, after *eventlog.Position, window, limit int, f eventlog.FeedFilter, list *[]eventlog.Positioned) (int, error) {
-	start := *after
+// feedPage is a page of the feed in the making.
+type feedPage struct {
+	list   []eventlog.Positioned
+	after  eventlog.Position // where it goes on
+	limit  int
+	bytes  int // that are left; one event may take more
+	filter eventlog.FeedFilter
+}
+
+func (p *feedPage) full() bool { return len(p.list) >= p.limit || p.bytes < 0 }
+
+// feedWindow adds what passes of the next rows to a page, moves its position,
+// and gives the number of rows it saw.
+func (s *Store) feedWindow(ctx context.Context, p *feedPage, window int) (int, error) {
+	start := p.after
 	rows, err := s.readers.query(ctx, []byte(feedQuery),
-		int64(start>>indexBits), int64(start&(1<<indexBits-1)), f.UserID, string(f.Type), window)
+		int64(start>>indexBits), int64(start&(1<<indexBits-1)), p.filter.UserID, string(p.filter.Type), window)
 	if err != nil {
 		return 0, err
 	}
 	defer rows.Close()
 	n := 0
-	for len(*list) < limit && rows.Next() {
+	for !p.full() && rows.Next() {
 		n++
 		row, err := scanLogRow(rows)
 		if err != nil {
 			return n, err
 		}
-		last := positionOf(row.id, row.Count-1)
-		if row.Meta == nil {
-			*after = last
-			continue
-		}
-		events, err := row.Events()
-		if err != nil {
-			return n, err
-		}
-		*after = last
-		for i := range events {
-			at := positionOf(row.id, i)
-			if at <= start || f.Type != "" && events[i].Type != f.Type {
-				continue
+		if row.Meta != nil {
+			events, err := row.Events()
+			if err != nil {
+				return n, err
 			}
-			if len(*list) == limit {
-				*after = at - 1
+			if p.add(row.id, start, events) {
 				break
 			}
-			*list = append(*list, eventlog.Positioned{Position: at, Event: events[i]})
 		}
+		p.after = positionOf(row.id, row.Count-1)
 	}
 	return n, rows.Err()
+}
+
+// add adds the events of a row that stand after start and pass. True: the page
+// was full before the end of the row, and its position stands within it.
+func (p *feedPage) add(id int64, start eventlog.Position, events []event.Event) bool {
+	for i := range events {
+		at := positionOf(id, i)
+		if at <= start || p.filter.Type != "" && events[i].Type != p.filter.Type {
+			continue
+		}
+		if p.full() {
+			p.after = at - 1
+			return true
+		}
+		p.list = append(p.list, eventlog.Positioned{Position: at, Event: events[i]})
+		p.bytes -= len(events[i].Raw)
+	}
+	return false
 }
 
 // Blob implements eventlog.Log.

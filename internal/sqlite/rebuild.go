@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/derived"
 )
 
-// create makes the temporary tables for rebuilt rows from their description.
+// create makes the temporary tables: those for rebuilt rows from their
+// description, and the one for references.
 func (v *verification) create(ctx context.Context) error {
 	for _, spec := range derived.Specs() {
 		var b strings.Builder
@@ -25,7 +26,7 @@ func (v *verification) create(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return v.createRefs(ctx)
 }
 
 // replace puts the rebuilt rows in the place of the derived ones.
@@ -50,7 +51,7 @@ func (v *verification) drop(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return v.exec(ctx, "DROP TABLE "+foundRefs)
 }
 
 func (v *verification) exec(ctx context.Context, text string) error {

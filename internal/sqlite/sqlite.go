@@ -12,6 +12,9 @@
 // survives a loss of power; a checkpoint every 4,000 pages (16 MB), so that its
 // syncs are rare beside those of the commits, and a log file cut back to 64 MB
 // after a burst; a page cache of 32 MB for the writer and 8 MB for each reader.
+// Freed bytes are overwritten always, and not only while a session is erased: a
+// page that an update or a rebuild of derived rows freed long before may hold
+// content that an erasing no longer finds.
 // Memory mapping stays off: a disk error would come as a signal and not as an error.
 package sqlite
 
@@ -66,6 +69,7 @@ type Config struct {
 	MaxBatchBytes int // bytes of data in one transaction, save that of one append; default 4 MiB
 	QueueSize     int // appends that may wait before callers do; default 1024
 	ReadConns     int // connections of readers; default 4
+	MaxReadBytes  int // bytes of data past which ReadBounded and Feed end early; default 1 MiB
 }
 
 func (c *Config) complete() error {
@@ -84,7 +88,8 @@ func (c *Config) complete() error {
 	c.MaxBatchBytes = orDefault(c.MaxBatchBytes, 4<<20)
 	c.QueueSize = orDefault(c.QueueSize, 1024)
 	c.ReadConns = orDefault(c.ReadConns, 4)
-	if min(c.Generation, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.ReadConns) < 0 {
+	c.MaxReadBytes = orDefault(c.MaxReadBytes, 1<<20)
+	if min(c.Generation, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.ReadConns, c.MaxReadBytes) < 0 {
 		return errors.New("a bound is negative")
 	}
 	if c.Random == nil {
@@ -154,7 +159,7 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 		return nil, err
 	}
 	db, err := sql.Open("sqlite", source(path, "rw", "journal_mode(WAL)", "synchronous("+s.cfg.Sync+")",
-		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "cache_size(-32768)", secureFast))
+		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "cache_size(-32768)", "secure_delete(ON)"))
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +183,13 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 	}
 	w = newWriter(s, db, conn)
 	if err := w.checkGeneration(ctx); err != nil {
+		return nil, err
+	}
+	unswept, err := w.unswept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.startForgetting(unswept); err != nil {
 		return nil, err
 	}
 	readDB, err := sql.Open("sqlite", source(path, "ro", "cache_size(-8192)"))
@@ -215,11 +227,12 @@ func createFile(path string) error {
 // its lock for a moment (a person with a shell): hence the timeout.
 func source(path, mode string, pragmas ...string) string {
 	q := url.Values{
-		"mode": {mode}, "_txlock": {"immediate"}, "_dqs": {"0"}, "_defensive": {"1"},
+		"mode": {mode}, "_txlock": {"immediate"}, "_dqs": {"0"},
 		"_pragma": append([]string{"busy_timeout(5000)"}, pragmas...),
 	}
 	if mode == "ro" {
 		q.Set("_txlock", "deferred")
+		q.Set("_defensive", "1") // the writer sweeps pages, which this forbids
 	}
 	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode(), OmitHost: false}
 	return u.String()
@@ -241,8 +254,20 @@ func (s *Store) Close(ctx context.Context) error {
 // Append implements eventlog.Log. Encoding and digests are made here, on the
 // caller's goroutine; the writer only gives the append its place.
 func (s *Store) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
-	if err := checkAppend(a); err != nil {
+	r, err := s.prepare(ctx, a)
+	if err != nil {
 		return nil, fmt.Errorf("append: %w", err)
+	}
+	if err := s.wait(ctx, r); err != nil {
+		return nil, err // while nobody waits r is the writer's
+	}
+	return r.stamps, nil
+}
+
+// prepare makes what the writer needs of an append.
+func (s *Store) prepare(ctx context.Context, a eventlog.Append) (*request, error) {
+	if err := checkAppend(a); err != nil {
+		return nil, err
 	}
 	r := &request{ctx: ctx, append: a, done: make(chan struct{})}
 	for i := range a.Entries {
@@ -251,7 +276,7 @@ func (s *Store) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp
 		// use its drafts again.
 		sealed, err := event.Seal(e.Stream, slices.Clone(e.Events), &s.random)
 		if err != nil {
-			return nil, fmt.Errorf("append: %w", err)
+			return nil, err
 		}
 		r.sealed = append(r.sealed, sealed)
 		for j := range sealed.Events {
@@ -261,10 +286,7 @@ func (s *Store) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp
 	for _, b := range a.Blobs {
 		r.size += len(b.Bytes)
 	}
-	if err := s.wait(ctx, r); err != nil {
-		return nil, err // while nobody waits r is the writer's
-	}
-	return r.stamps, nil
+	return r, nil
 }
 
 // wait hands r to the writer and waits for its outcome.

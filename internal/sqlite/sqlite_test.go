@@ -95,6 +95,13 @@ func (c conforming) Damage(t *testing.T, d storetest.Damage) {
 			args = append(args, k.Value)
 		}
 		exec(fmt.Sprintf("UPDATE %s SET %s = ? WHERE %s", d.Table, d.Set.Name, strings.Join(where, " AND ")), args...)
+	case storetest.DamageBlob:
+		if _, err := db.Exec("DELETE FROM blobs WHERE owner = ? AND ref = ?", d.Blob.Owner, d.Blob.Ref); err != nil {
+			t.Fatal(err)
+		}
+		if d.Blob.Kind != "" {
+			exec("INSERT INTO blobs (owner, ref, kind, bytes) VALUES (?, ?, ?, ?)", d.Blob.Owner, d.Blob.Ref, string(d.Blob.Kind), d.Blob.Bytes)
+		}
 	default:
 		t.Fatalf("damage %q", d.Kind)
 	}

@@ -55,7 +55,7 @@ func (r *Report) find(where, format string, args ...any) {
 // Verify reads the whole log and checks that sequences are gap-free (I-01),
 // that epochs never fall (I-15), that hashes and digests lead to each other
 // (I-04) and to the heads of the streams, that blobs are what their names say,
-// and that the derived rows are those that follow from the log (I-03). It sees
+// that events refer to all of them and only to such as are there, and that the derived rows are those that follow from the log (I-03). It sees
 // one moment of the database; appends go on beside it, save with Rebuild.
 func (s *Store) Verify(ctx context.Context, opt VerifyOptions) (Report, error) {
 	if opt.Rebuild {
@@ -192,6 +192,9 @@ func (v *verification) run(ctx context.Context) error {
 	if err := v.checkBlobs(ctx); err != nil {
 		return err
 	}
+	if err := v.checkRefs(ctx); err != nil {
+		return err
+	}
 	if !v.report.LogSound {
 		return nil
 	}
@@ -284,6 +287,9 @@ func (v *verification) derive(ctx context.Context, r *logRow, at *walked, where 
 		}
 		if events[i].Type == event.TypeSessionErased {
 			at.erasedBy = events[i].Seq
+		}
+		if err := v.refer(ctx, &events[i], where); err != nil {
+			return err
 		}
 	}
 	changes, err := v.s.changesOf(r.Stream, events)

@@ -67,6 +67,16 @@ func (l *list) match(column, value string) {
 	}
 }
 
+// owned narrows the list to a user. Where an id narrows it already the index by
+// user is kept out of it (the sign does that): a user may have any number of rows.
+func (l *list) owned(user string, byID bool) {
+	if byID {
+		l.match("+user_id", user)
+	} else {
+		l.match("user_id", user)
+	}
+}
+
 // The bounds of a page.
 const (
 	defaultLimit = 50
@@ -155,12 +165,16 @@ func (s *Store) SessionByAlias(ctx context.Context, user, alias string) (event.S
 		[]any{user, alias}, func(id *event.SessionID) []any { return []any{id} })
 }
 
+func sessionList(f eventlog.SessionFilter) *list {
+	l := &list{kind: "sessions", from: sessionQuery, order: []string{"session_id"}}
+	l.owned(f.UserID, false)
+	l.match("status", f.Status)
+	return l
+}
+
 // Sessions implements eventlog.Views.
 func (s *Store) Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error) {
-	l := &list{kind: "sessions", from: sessionQuery, order: []string{"session_id"}}
-	l.match("user_id", f.UserID)
-	l.match("status", f.Status)
-	return page(ctx, s, "list sessions", l, p, sessionDest, func(r *eventlog.SessionRow) []string { return []string{string(r.ID)} })
+	return page(ctx, s, "list sessions", sessionList(f), p, sessionDest, func(r *eventlog.SessionRow) []string { return []string{string(r.ID)} })
 }
 
 // runQuery counts the place of a queued run among those of its session.
@@ -181,13 +195,17 @@ func (s *Store) Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error
 	return one(ctx, s, "read run", runQuery+" WHERE run_id = ?", []any{string(id)}, runDest)
 }
 
-// Runs implements eventlog.Views.
-func (s *Store) Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error) {
+func runList(f eventlog.RunFilter) *list {
 	l := &list{kind: "runs", from: runQuery, order: []string{"run_id"}}
-	l.match("user_id", f.UserID)
+	l.owned(f.UserID, f.SessionID != "")
 	l.match("status", f.Status)
 	l.match("session_id", string(f.SessionID))
-	return page(ctx, s, "list runs", l, p, runDest, func(r *eventlog.RunRow) []string { return []string{string(r.ID)} })
+	return l
+}
+
+// Runs implements eventlog.Views.
+func (s *Store) Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error) {
+	return page(ctx, s, "list runs", runList(f), p, runDest, func(r *eventlog.RunRow) []string { return []string{string(r.ID)} })
 }
 
 // Idempotency implements eventlog.Views.
@@ -223,15 +241,19 @@ func (s *Store) Delivery(ctx context.Context, id event.DeliveryID) (eventlog.Del
 	return one(ctx, s, "read delivery", deliveryQuery+" WHERE delivery_id = ?", []any{string(id)}, deliveryDest)
 }
 
-// Deliveries implements eventlog.Views.
-func (s *Store) Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error) {
+func deliveryList(f eventlog.DeliveryFilter) *list {
 	l := &list{kind: "deliveries", from: deliveryQuery, order: []string{"created_at", "delivery_id"}}
-	l.match("user_id", f.UserID)
+	l.owned(f.UserID, f.SessionID != "" || f.RunID != "" || f.TargetID != "")
 	l.match("status", f.Status)
 	l.match("session_id", string(f.SessionID))
 	l.match("run_id", string(f.RunID))
 	l.match("target_id", string(f.TargetID))
-	return page(ctx, s, "list deliveries", l, p, deliveryDest,
+	return l
+}
+
+// Deliveries implements eventlog.Views.
+func (s *Store) Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error) {
+	return page(ctx, s, "list deliveries", deliveryList(f), p, deliveryDest,
 		func(r *eventlog.DeliveryRow) []string { return []string{r.CreatedAt, string(r.ID)} })
 }
 

@@ -25,33 +25,45 @@ type writer struct {
 	// rows of the log that it has not inserted yet.
 	staged map[event.Stream]eventlog.Head
 	rows   []event.Row
-	// erased says that the transaction, or one before it, took content out
-	// whose bytes may still stand in the write-ahead log.
+	// erased says that content was taken out since the forgetting of it was begun.
 	erased bool
+	forget forgetting
 }
 
 func newWriter(s *Store, db *sql.DB, conn *sql.Conn) *writer {
 	st := newStatements(conn)
 	return &writer{s: s, db: db, conn: conn, st: st, tables: newTables(st, "main."),
-		staged: make(map[event.Stream]eventlog.Head)}
+		staged: make(map[event.Stream]eventlog.Head), forget: forgetting{timer: time.NewTimer(0)}}
 }
 
 // run serves the queue until it is closed and empty, then closes the store.
 func (w *writer) run() {
 	defer close(w.s.done)
 	for {
-		batch := w.s.queue.take(w.s.cfg.MaxBatch, w.s.cfg.MaxBatchBytes)
-		if batch == nil {
-			break
+		batch, open := w.s.queue.take(w.s.cfg.MaxBatch, w.s.cfg.MaxBatchBytes, w.forget.timer.C)
+		switch {
+		case !open:
+			w.end()
+			return
+		case batch == nil:
+			w.forgetStep()
+		case batch[0].work != nil:
+			batch[0].err = batch[0].work(w)
+			close(batch[0].done)
+		default:
+			w.commit(batch)
+			select { // it goes on also while the queue is never empty
+			case <-w.forget.timer.C:
+				w.forgetStep()
+			default:
+			}
 		}
-		if r := batch[0]; r.work != nil {
-			r.err = r.work(w)
-			close(r.done)
-			continue
-		}
-		w.commit(batch)
-		w.forget()
 	}
+}
+
+// end closes the store.
+func (w *writer) end() {
+	w.forget.timer.Stop()
 	w.s.reading.Wait()
 	w.s.readers.close()
 	w.st.close()
@@ -145,6 +157,10 @@ func (w *writer) inTx(f func() error, committed func()) error {
 	for s, h := range w.staged {
 		w.heads.put(s, h)
 	}
+	if w.erased {
+		w.erased = false
+		_ = w.startForgetting(true)
+	}
 	if committed != nil {
 		committed()
 	}
@@ -224,24 +240,6 @@ func (w *writer) insertMany(start, row, end string, n int, args []any) error {
 	text = append(text, end...)
 	_, err := w.st.exec(context.Background(), text, args...)
 	return err
-}
-
-// forget sees to it that erased content is not left in the write-ahead log
-// either. While a reader is in the way it is tried again after the next transaction.
-func (w *writer) forget() {
-	if !w.erased {
-		return
-	}
-	ctx := context.Background()
-	if w.exec("PRAGMA busy_timeout = 0") != nil {
-		return
-	}
-	var busy, frames, moved int
-	err := w.conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &moved)
-	if err == nil && busy == 0 {
-		w.erased = false
-	}
-	_ = w.exec("PRAGMA busy_timeout = 5000") // nobody else writes; the timeout is for a person with a shell
 }
 
 // exec runs a statement without arguments. The writer's own work does not end

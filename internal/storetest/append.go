@@ -121,9 +121,10 @@ func (s *suite) watchFeed(ctx context.Context, stop *atomic.Bool) error {
 			}
 			heads[p.Event.Stream]++
 		}
-		if at = next; last && len(items) == 0 {
+		if last && next == at {
 			return nil
 		}
+		at = next
 	}
 }
 
@@ -137,7 +138,7 @@ func testTwoStreams(t *testing.T, s *suite) {
 			Entries: []eventlog.Entry{
 				{Stream: id.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{draft("ann", id, run, &event.OutputEmitted{OutputKind: event.OutputText})}},
 				{Stream: target.Stream(), Expect: expect, Events: []event.Event{draft("ann", id, run,
-					&event.DeliveryEnqueued{DeliveryID: event.DeliveryIDFor(run, target, 0), Type: "webhook"})}},
+					&event.DeliveryEnqueued{DeliveryID: event.DeliveryIDFor(run, target, 0), Type: "webhook", Body: event.RefOf([]byte("body"))})}},
 			},
 			Blobs: []event.Blob{event.NewBlob(id, event.BlobDelivery, []byte("body"))},
 		}

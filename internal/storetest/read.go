@@ -57,6 +57,48 @@ func testReadAnywhere(t *testing.T, s *suite) {
 	}
 }
 
+// Large events come in several answers, and all of them; Read gives what it is
+// asked for all the same.
+func testBounded(t *testing.T, s *suite) {
+	id := s.session("ann")
+	const n, size = 24, 400_000
+	for i := range n {
+		s.must(command(id.Stream(), draft("ann", id, "", textEnded(strings.Repeat(fmt.Sprint(i%10), size))),
+			draft("ann", id, "", textEnded("small"))))
+	}
+	if events, err := s.Read(t.Context(), id.Stream(), 0, 1000); err != nil || len(events) != 2*n+1 {
+		t.Fatalf("read: %d events, %v", len(events), err)
+	}
+	seen, calls := int64(0), 0
+	for ; ; calls++ {
+		events, err := s.ReadBounded(t.Context(), id.Stream(), seen, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events) == 0 {
+			break
+		}
+		for _, e := range events {
+			if seen++; e.Seq != seen {
+				t.Fatalf("event %d after %d", e.Seq, seen-1)
+			}
+		}
+	}
+	if seen != 2*n+1 || calls < 2 {
+		t.Errorf("%d events in %d bounded reads", seen, calls)
+	}
+	if events, err := s.ReadBounded(t.Context(), id.Stream(), 0, 2); err != nil || len(events) != 2 {
+		t.Errorf("bounded by count: %d events, %v", len(events), err)
+	}
+	items, next, err := s.Feed(t.Context(), 0, 1000, eventlog.FeedFilter{})
+	if err != nil || len(items) == 0 || len(items) == 2*n+1 || next != items[len(items)-1].Position {
+		t.Errorf("feed: %d events in one call to %d, %v", len(items), next, err)
+	}
+	if all, _ := s.feedAll(0, 1000, eventlog.FeedFilter{}); len(all) != 2*n+1 {
+		t.Errorf("feed: %d events", len(all))
+	}
+}
+
 // feedAll reads the feed from a position in steps.
 func (s *suite) feedAll(after eventlog.Position, step int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position) {
 	s.t.Helper()
@@ -70,10 +112,10 @@ func (s *suite) feedAll(after eventlog.Position, step int, f eventlog.FeedFilter
 			s.t.Fatalf("feed after %d: %d items, then %d", after, len(items), next)
 		}
 		all = append(all, items...)
-		after = next
-		if len(items) == 0 {
+		if next == after {
 			return all, after
 		}
+		after = next
 	}
 }
 
@@ -155,6 +197,12 @@ func testBlobs(t *testing.T, s *suite) {
 		a.Blobs = event.Externalize(id, drafts)
 		s.must(a)
 	}
+	empty := command(id.Stream(), draft("ann", id, "", &event.ReasoningEnded{State: event.RefOf(nil)}))
+	empty.Blobs = []event.Blob{event.NewBlob(id, event.BlobSealed, nil)}
+	s.must(empty)
+	if data, kind, err := s.Blob(t.Context(), id, event.RefOf(nil)); err != nil || len(data) != 0 || kind != event.BlobSealed {
+		t.Fatalf("blob of no bytes: %d bytes, %s, %v", len(data), kind, err)
+	}
 	ref := event.RefOf([]byte(long))
 	data, kind, err := s.Blob(t.Context(), id, ref)
 	if err != nil || string(data) != long || kind != event.BlobContent {
@@ -181,8 +229,10 @@ func erasing(user string, id event.SessionID) eventlog.Append {
 func testErase(t *testing.T, s *suite) {
 	id, other := s.session("ann"), s.session("ann")
 	for _, ses := range []event.SessionID{id, other} {
-		a := command(ses.Stream(), draft("ann", ses, newID(t, event.NewRunID), runCreated("a secret")))
-		a.Blobs = []event.Blob{event.NewBlob(ses, event.BlobContent, []byte("a secret"))}
+		b := event.NewBlob(ses, event.BlobContent, []byte("a secret"))
+		a := command(ses.Stream(), draft("ann", ses, newID(t, event.NewRunID), runCreated("a secret")),
+			draft("ann", ses, "", &event.TextEnded{Content: event.Content{Ref: b.Ref, Bytes: len(b.Bytes)}}))
+		a.Blobs = []event.Blob{b}
 		s.must(a)
 		for i := range 200 {
 			s.must(command(ses.Stream(), draft("ann", ses, "", textEnded(fmt.Sprint("secret ", i))), draft("ann", ses, "", textEnded("secret"))))

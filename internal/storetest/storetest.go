@@ -42,6 +42,9 @@ type Damage struct {
 	Table derived.Table
 	Key   []derived.Col
 	Set   derived.Col
+	// DamageBlob: what the stored blob with this owner and reference becomes;
+	// without a kind it is removed.
+	Blob event.Blob
 }
 
 // DamageKind is a kind of damage.
@@ -55,6 +58,7 @@ const (
 	DamageSwap    DamageKind = "the places of two rows swapped"
 	DamageErase   DamageKind = "content erased without an event that says so"
 	DamageDerived DamageKind = "a derived row changed"
+	DamageBlob    DamageKind = "a blob changed: its bytes, its kind, or both are gone"
 )
 
 // Opener opens the store in a directory, with a function for derived rows. The
@@ -80,12 +84,14 @@ func Run(t *testing.T, open Opener) {
 		{"refused appends", testMalformed},
 		{"context", testContext},
 		{"read from everywhere", testReadAnywhere},
+		{"bounded reads", testBounded},
 		{"feed", testFeed},
 		{"feed filters", testFeedFilters},
 		{"blobs", testBlobs},
 		{"erase", testErase},
 		{"erase in one batch", testEraseConcurrent},
 		{"verify finds damage", testDamage},
+		{"verify finds damaged blobs", testDamagedBlobs},
 		{"rebuild", testRebuild},
 		{"reopen", testReopen},
 		{"closed", testClosed},

@@ -1,10 +1,12 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -87,6 +89,59 @@ func testDamage(t *testing.T, s *suite) {
 			}
 			s.stop()
 		})
+	}
+}
+
+func testDamagedBlobs(t *testing.T, s *suite) {
+	id, gone := s.session("ann"), s.session("ann")
+	target := event.TargetIDFor("ann", "webhook", "https://example.com")
+	text, state, tools := []byte("a long text"), []byte("a state"), []byte("tools")
+	keep := func(owner event.SessionID, kind event.BlobKind, bytes []byte, to event.Stream, data ...event.Data) {
+		t.Helper()
+		var events []event.Event
+		for _, d := range data {
+			events = append(events, draft("ann", owner, "", d))
+		}
+		a := command(to, events...)
+		a.Blobs = []event.Blob{event.NewBlob(owner, kind, bytes)}
+		s.must(a)
+	}
+	content := event.Content{Ref: event.RefOf(text), Bytes: len(text)}
+	keep(id, event.BlobContent, text, id.Stream(), &event.TextEnded{Content: content}, &event.ToolCompleted{OutputPaths: []string{content.Ref}})
+	keep(id, event.BlobSealed, state, id.Stream(), &event.ReasoningEnded{State: event.RefOf(state)})
+	keep(id, event.BlobToolset, tools, id.Stream(), &event.RunCreated{Toolset: event.RefOf(tools)})
+	// Equal bytes are one blob, whatever they are for.
+	keep(id, event.BlobContent, state, id.Stream(), &event.TextEnded{Content: event.Content{Ref: event.RefOf(state)}})
+	// What only looks like a reference is none.
+	s.must(command(id.Stream(), draft("ann", id, "", &event.ToolRequested{Name: "look", Arguments: canonjson.Value(`{"ref":"` + event.RefOf([]byte("x")) + `"}`)})))
+	// The body of a delivery goes with its session, and the event that names it stays.
+	keep(gone, event.BlobDelivery, []byte("body"), target.Stream(), &event.DeliveryEnqueued{DeliveryID: "dlv_1", Body: event.RefOf([]byte("body"))})
+	s.must(erasing("ann", gone))
+	s.sound()
+	for _, c := range []struct {
+		becomes event.Blob
+		want    string
+	}{
+		{event.Blob{Ref: content.Ref}, "missing"},
+		{event.Blob{Ref: event.RefOf(state)}, "missing"},
+		{event.Blob{Ref: content.Ref, Kind: event.BlobContent, Bytes: []byte("another text")}, "digest"},
+		{event.Blob{Ref: content.Ref, Kind: event.BlobSealed, Bytes: text}, "kind"},
+		{event.Blob{Ref: event.RefOf(tools), Kind: event.BlobContent, Bytes: tools}, "kind"},
+		{event.Blob{Ref: event.RefOf(state), Kind: event.BlobContract, Bytes: state}, "kind"},
+		{event.Blob{Ref: event.RefOf([]byte("nobody's")), Kind: event.BlobContent, Bytes: []byte("nobody's")}, "no event"},
+	} {
+		before, kind, err := s.Blob(t.Context(), id, c.becomes.Ref)
+		if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+			t.Fatal(err)
+		}
+		c.becomes.Owner = string(id)
+		s.Damage(t, Damage{Kind: DamageBlob, Blob: c.becomes})
+		found, err := s.Findings(t.Context(), false)
+		if err != nil || len(found) != 1 || !strings.Contains(found[0], c.becomes.Ref) || !strings.Contains(found[0], c.want) {
+			t.Errorf("%s as %q: found %q %v, want one with %q", c.becomes.Ref, c.becomes.Kind, found, err, c.want)
+		}
+		s.Damage(t, Damage{Kind: DamageBlob, Blob: event.Blob{Owner: string(id), Ref: c.becomes.Ref, Kind: kind, Bytes: before}})
+		s.sound()
 	}
 }
 
