@@ -183,6 +183,7 @@ type RunRequest struct {
 type Attention struct {
 	CallID string `json:"call_id"`
 	Tool   string `json:"tool,omitempty"`
+	Reason string `json:"reason,omitempty"` // what is known of it
 }
 
 // Output is an answer.
@@ -249,6 +250,7 @@ const (
 	DeliveryRetrying     = "retrying"
 	DeliveryDelivered    = "delivered"
 	DeliveryDeadLettered = "dead_lettered"
+	DeliveryResolved     = "resolved" // a person said that it is done with
 )
 
 // Delivery is one outbound message and its fate.
@@ -272,6 +274,11 @@ type Delivery struct {
 // one that was delivered.
 type ReplayDelivery struct {
 	Force  bool   `json:"force,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// ResolveDelivery is the body of POST /v1/deliveries/{d}/resolve.
+type ResolveDelivery struct {
 	Reason string `json:"reason,omitempty"`
 }
 

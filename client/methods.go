@@ -294,6 +294,14 @@ func (c *Client) ReplayDelivery(ctx context.Context, delivery string, req *api.R
 	return call[api.Delivery](ctx, c, r)
 }
 
+// ResolveDelivery says that a pending or dead-lettered delivery is done with:
+// it is not sent any more.
+func (c *Client) ResolveDelivery(ctx context.Context, delivery, reason string) (*api.Delivery, error) {
+	r := to(http.MethodPost, "v1", "deliveries", delivery, "resolve")
+	r.body = api.ResolveDelivery{Reason: reason}
+	return call[api.Delivery](ctx, c, r)
+}
+
 // CreateToken creates a token, whose text is in the answer this once.
 func (c *Client) CreateToken(ctx context.Context, req *api.CreateToken) (*api.Token, error) {
 	r := to(http.MethodPost, "v1", "tokens")

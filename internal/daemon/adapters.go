@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -225,14 +226,36 @@ func (m *models) list() []api.Route {
 	return out
 }
 
-// checkTarget says whether a reply target may be used.
-func checkTarget(cfg *config.Config) func(event.ReplyTarget) error {
+// forget deletes the workspace folder of an erased session.
+func forget(cfg *config.Config) func(user string, id event.SessionID) error {
+	return func(user string, id event.SessionID) error {
+		var err error
+		for _, t := range cfg.Tools {
+			if t.Type == "workspace" && !t.Shared {
+				err = errors.Join(err, workspace.Forget(cfg.Path(t.Root), user, string(id)))
+			}
+		}
+		return err
+	}
+}
+
+// checkTarget says whether a reply target may be used. An address that names
+// no public host is refused at once; a name is looked up at each attempt.
+func checkTarget(cfg *config.Config, guard *netguard.Guard) func(event.ReplyTarget) error {
 	return func(t event.ReplyTarget) error {
 		if t.Type != "webhook" {
 			return problem.New(problem.Invalid, "invalid_reply_target", "the type of a reply target must be webhook")
 		}
-		if _, err := netguard.CheckURL(t.URL); err != nil {
+		u, err := netguard.CheckURL(t.URL)
+		if err != nil {
 			return err
+		}
+		host := u.Hostname()
+		if host == "localhost" {
+			host = "127.0.0.1"
+		}
+		if ip, err := netip.ParseAddr(host); err == nil && guard.CheckAddr(ip) != nil {
+			return problem.New(problem.Invalid, "target_not_allowed", "%s is no public address; the operator can allow its network in targets.allow_private", u.Hostname())
 		}
 		if err := webhook.CheckHeaders(t.Headers); err != nil {
 			return err

@@ -144,9 +144,9 @@ func (h *history) run(e *event.Event) {
 		h.end(e, r, "interrupted")
 	case *event.NeedsAttention:
 		r.waits = true
-		for _, id := range d.Calls {
-			if c := r.call(id); c == nil || c.end != event.TypeToolInterrupted {
-				h.broken(e, "I-14", "call %s is in no doubt", id)
+		for _, doubt := range d.Calls {
+			if c := r.call(doubt.CallID); c == nil || c.end != event.TypeToolInterrupted {
+				h.broken(e, "I-14", "call %s is in no doubt", doubt.CallID)
 			}
 		}
 	case *event.RunResumed:

@@ -66,15 +66,20 @@ type Daemon struct {
 	lane     *lane.Lane
 	delivery *delivery.Room
 	models   *models
+	intake   *admission.Admission
 	closers  []func()
 	http     *httpapi.Handler
 	stopping chan struct{}
 
 	mu      sync.Mutex
 	ready   bool
+	closed  bool // the door: no listener is answered any more
 	servers []*http.Server
 	unused  unused
 	serving sync.WaitGroup
+
+	once    sync.Once
+	stopErr error
 }
 
 // Open locks the data directory, opens the log and wires the rooms. Nothing
@@ -134,6 +139,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if d.models, err = newModels(d.cfg, opt.ModelTransport); err != nil {
 		return err
 	}
+	d.closers = append(d.closers, d.models.closeIdle)
 	seed, err := seed(opt.Random)
 	if err != nil {
 		return err
@@ -165,12 +171,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
 		},
 	})
-	adm := admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.models.resolve, CheckTarget: checkTarget(d.cfg), Random: opt.Random,
+	d.intake = admission.New(admission.Config{
+		Store: d.store, Tools: set, Route: d.models.resolve, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
-		Store: d.store, Admission: adm, Hub: &d.hub, Routes: d.models.list(), Tools: listTools(set), Version: version.String(),
+		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.models.list(), Tools: listTools(set), Version: version.String(),
 		Ready: d.isReady, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
@@ -198,7 +204,7 @@ func (d *Daemon) committed(stamps []eventlog.Stamp) {
 				if id, ok := s.Stream.Session(); ok && d.lane != nil {
 					d.lane.Wake(id)
 				}
-			case event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed:
+			case event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved:
 				if id, ok := s.Stream.Target(); ok && d.delivery != nil {
 					d.delivery.Wake(id)
 				}
@@ -245,8 +251,12 @@ func (d *Daemon) Serve(l net.Listener, local bool) {
 		ConnState: d.unused.track, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		l.Close()
+		return
+	}
 	d.servers = append(d.servers, srv)
-	d.mu.Unlock()
 	d.serving.Go(func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("serve", "err", err)
@@ -254,31 +264,56 @@ func (d *Daemon) Serve(l net.Listener, local bool) {
 	})
 }
 
-// Stop ends in order: intake, then work within the drain, then the log. Work
-// that is cut is in doubt, exactly as after a crash; nothing is cancelled.
+// doorPatience is how long answers that are being written hold up a stop, once
+// work, streams and waits are over.
+const doorPatience = 3 * time.Second
+
+// Stop ends in order: readiness, then work within the drain, then streams and
+// waits, then the door, then the log. While work drains the door answers: who
+// follows a run sees it end. Work that is cut is in doubt, exactly as after a
+// crash; nothing is cancelled. Another Stop waits for the first and gives its
+// error.
 func (d *Daemon) Stop(ctx context.Context) error {
+	d.once.Do(func() { d.stopErr = d.stop(ctx) })
+	return d.stopErr
+}
+
+func (d *Daemon) stop(ctx context.Context) error {
 	d.mu.Lock()
 	d.ready = false
-	servers := d.servers
 	d.mu.Unlock()
-	close(d.stopping)
-	d.unused.close()
+	d.intake.Stop()
 	drain, cancel := context.WithTimeout(ctx, d.cfg.Shutdown.Drain.Or(20*time.Second))
 	defer cancel()
-	var wg sync.WaitGroup
-	for _, s := range servers {
-		wg.Go(func() {
-			if s.Shutdown(drain) != nil {
-				s.Close()
-			}
-		})
-	}
-	wg.Go(func() { d.lane.Stop(drain) })
-	wg.Go(func() { d.delivery.Stop(drain) })
-	wg.Wait()
-	d.serving.Wait()
+	var work sync.WaitGroup
+	work.Go(func() { d.lane.Stop(drain) })
+	work.Go(func() { d.delivery.Stop(drain) })
+	work.Wait()
+	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()
 	}
 	return d.sqlite.Close(context.WithoutCancel(ctx))
+}
+
+// closeDoor ends streams and waits, then the servers when they have answered.
+func (d *Daemon) closeDoor(ctx context.Context) {
+	close(d.stopping)
+	d.mu.Lock()
+	d.closed = true
+	servers := d.servers
+	d.mu.Unlock()
+	d.unused.close()
+	patience, cancel := context.WithTimeout(ctx, doorPatience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, s := range servers {
+		wg.Go(func() {
+			if s.Shutdown(patience) != nil {
+				s.Close()
+			}
+		})
+	}
+	wg.Wait()
+	d.serving.Wait()
 }

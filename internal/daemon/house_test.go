@@ -32,15 +32,24 @@ type house struct {
 	called atomic.Int64 // of the tool
 	d      *daemon.Daemon
 	c      *client.Client
+
+	address string
 }
 
 const houseToken = "house-token-house-token"
 
 func newHouse(t *testing.T, script chatstub.Script) *house {
 	t.Helper()
-	h := &house{t: t, dir: t.TempDir(), stub: chatstub.New(script)}
-	vendor := httptest.NewServer(h.stub)
+	stub := chatstub.New(script)
+	vendor := httptest.NewServer(stub)
 	t.Cleanup(vendor.Close)
+	return newHouseAt(t, vendor.URL, stub)
+}
+
+// newHouseAt is a house before a vendor at an address; stub may be nil.
+func newHouseAt(t *testing.T, vendor string, stub *chatstub.Stub) *house {
+	t.Helper()
+	h := &house{t: t, dir: t.TempDir(), stub: stub}
 	h.tool = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h.called.Add(1)
 		io.WriteString(w, "found")
@@ -53,7 +62,7 @@ targets: {allow_private: [127.0.0.0/8]}
 delivery: {initial_backoff: 20ms, timeout: 300ms}
 tools:
   lookup: {type: http, url: %q, side_effect: read, input_schema: {type: object, properties: {}, additionalProperties: false}}
-`, vendor.URL+"/v1", h.tool.URL)
+`, vendor+"/v1", h.tool.URL)
 	cfg, err := config.Parse([]byte(text), "holdfast.yaml", h.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -72,8 +81,9 @@ tools:
 	if err := h.d.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	h.address = l.Addr().String()
 	h.d.Serve(l, false)
-	if h.c, err = client.New("http://"+l.Addr().String(), houseToken); err != nil {
+	if h.c, err = client.New("http://"+h.address, houseToken); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -85,8 +95,10 @@ func (h *house) stop() {
 	if err := h.d.Stop(context.Background()); err != nil {
 		h.t.Error(err)
 	}
-	for _, v := range h.stub.Violations() {
-		h.t.Errorf("the vendor refuses: %s", v)
+	if h.stub != nil {
+		for _, v := range h.stub.Violations() {
+			h.t.Errorf("the vendor refuses: %s", v)
+		}
 	}
 	s, err := sqlite.Open(context.Background(), sqlite.Config{Dir: h.dir + "/holdfast-data", Rows: rowsOfLog})
 	if err != nil {
@@ -287,6 +299,20 @@ func (h *house) checkAttempts(k *hook, id, content string) {
 		}
 		if !strings.Contains(string(body), `"structured_output":`+content) {
 			h.t.Errorf("attempt %d: %s", i+1, body)
+		}
+	}
+}
+
+// A target that could never be reached is refused when it is named.
+func TestTargetsThatMayNotBe(t *testing.T) { // C60
+	h := newHouse(t, chatstub.Replies(chatstub.Reply{Text: "hi"}))
+	for url, code := range map[string]string{
+		"http://10.1.2.3/hook": "target_not_allowed", "http://[fd00::1]/": "target_not_allowed", "http://169.254.169.254/": "target_not_allowed",
+		"ftp://a.test/": "invalid_url", "http://127.0.0.1:1/": "", "http://localhost:1/": "", "https://you.example/": "",
+	} {
+		_, err := h.c.CreateSession(t.Context(), &api.CreateSession{ReplyTargets: []api.ReplyTarget{{Type: "webhook", URL: url}}})
+		if client.Code(err) != code {
+			t.Errorf("%s: %v, want %q", url, err, code)
 		}
 	}
 }

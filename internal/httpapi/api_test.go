@@ -146,9 +146,9 @@ func TestNeedsAttention(t *testing.T) {
 	if into[api.Interrupt](w.do("POST", "/v1/sessions/"+s.ID+"/interrupt", w.admin, nil).want(202)).Requested {
 		t.Error("a queued run was interrupted")
 	}
-	w.append(&run, &event.RunStarted{}, &event.NeedsAttention{Calls: []event.CallID{"call_1"}})
+	w.append(&run, &event.RunStarted{}, &event.NeedsAttention{Calls: []event.DoubtCall{{CallID: "call_1", Name: "charge", Reason: "the answer was lost"}}})
 	got := into[api.Run](w.do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.admin, nil).want(200)) // at once
-	if got.Status != "needs_attention" || len(got.Attention) != 1 || got.Attention[0].CallID != "call_1" {
+	if got.Status != "needs_attention" || len(got.Attention) != 1 || got.Attention[0] != (api.Attention{CallID: "call_1", Tool: "charge", Reason: "the answer was lost"}) {
 		t.Fatalf("run %+v", got)
 	}
 	w.do("POST", "/v1/runs/"+run.ID+"/attention", w.admin, `{"resolution":"retry"}`).want(400, "invalid_body")

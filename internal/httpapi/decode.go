@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
@@ -23,6 +24,8 @@ func (c *call) read(to any) error {
 	body, err := c.readAll()
 	var tooLarge *http.MaxBytesError
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.stopping():
+		return eventlog.ErrClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return withStatus(http.StatusRequestTimeout, problem.New(problem.Invalid, "body_timeout", "the body did not come in time").Because(err))
 	case errors.As(err, &tooLarge):
@@ -55,13 +58,24 @@ func (c *call) read(to any) error {
 
 // readAll reads the body within its bounds of size and time.
 func (c *call) readAll() ([]byte, error) {
+	from, ok := c.r.Body.(*body)
+	if !ok {
+		from = &body{ReadCloser: c.r.Body} // there is none, or this is no connection
+	}
 	conn := http.NewResponseController(c.w)
 	timed := conn.SetReadDeadline(time.Now().Add(c.cfg.BodyTimeout)) == nil
-	body, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, c.cfg.MaxBody))
+	var all []byte
+	var err error
+	c.hurried(conn, func() { all, err = io.ReadAll(http.MaxBytesReader(c.w, from, c.cfg.MaxBody)) })
 	if err == nil && timed {
 		err = conn.SetReadDeadline(time.Time{}) // what follows may take long
 	}
-	return body, err
+	if err != nil {
+		from.over = true
+		c.w.Header().Set("Connection", "close") // the rest is not waited for
+		_ = conn.SetReadDeadline(time.Now())
+	}
+	return all, err
 }
 
 // complete checks that the members which to cannot do without are there.

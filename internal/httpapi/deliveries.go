@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -31,18 +32,29 @@ func listDeliveries(c *call) error {
 	if f.UserID, err = c.owner(); err != nil {
 		return err
 	}
-	status, err := c.oneOf("status", api.DeliveryPending, api.DeliveryRetrying, api.DeliveryDelivered, api.DeliveryDeadLettered)
+	status, err := c.oneOf("status", api.DeliveryPending, api.DeliveryRetrying, api.DeliveryDelivered, api.DeliveryDeadLettered, api.DeliveryResolved)
 	if err != nil {
 		return err
 	}
 	if f.Status = status; status == api.DeliveryRetrying {
 		f.Status = api.DeliveryPending // one that has been tried
 	}
+	out := api.List[api.Delivery]{Items: []api.Delivery{}}
+	if f.RunID != "" && f.SessionID == "" { // deliveries of a run are found by its session
+		run, err := c.cfg.Store.Run(c.ctx(), f.RunID)
+		if errors.Is(err, eventlog.ErrNotFound) {
+			return c.json(http.StatusOK, out)
+		}
+		if err != nil {
+			return err
+		}
+		f.SessionID = run.SessionID
+	}
 	rows, next, err := c.cfg.Store.Deliveries(c.ctx(), f, page)
 	if err != nil {
 		return err
 	}
-	out := api.List[api.Delivery]{Items: []api.Delivery{}, NextCursor: next}
+	out.NextCursor = next
 	for i := range rows {
 		item, err := delivery(&rows[i])
 		if err != nil {
@@ -68,4 +80,15 @@ func replayDelivery(c *call, req *api.ReplayDelivery) error {
 		return err
 	}
 	return c.showDelivery(http.StatusAccepted, row.ID)
+}
+
+func resolveDelivery(c *call, req *api.ResolveDelivery) error {
+	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, event.DeliveryID(c.r.PathValue("d")))
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Admission.ResolveDelivery(c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+		return err
+	}
+	return c.showDelivery(http.StatusOK, row.ID)
 }

@@ -4,6 +4,7 @@ package httpapi
 // go test ./internal/httpapi -rewrite.
 var descriptions = map[string]string{
 	"Attention":                   "Attention is a tool call whose effect nobody knows.",
+	"Attention.reason":            "what is known of it",
 	"CacheUsage":                  "CacheUsage counts cached tokens.",
 	"Counters":                    "Counters count what a run did.",
 	"CreateSession":               "CreateSession is the body of POST /v1/sessions. Every member is optional.",
@@ -31,6 +32,7 @@ var descriptions = map[string]string{
 	"ReplyTargets":                "ReplyTargets is the body of PUT /v1/sessions/{s}/reply-targets.",
 	"ResolveAttention":            "ResolveAttention is the body of POST /v1/runs/{r}/attention.",
 	"ResolveAttention.resolution": "completed, failed, retry",
+	"ResolveDelivery":             "ResolveDelivery is the body of POST /v1/deliveries/{d}/resolve.",
 	"Route":                       "Route is a configured way to a model.",
 	"RoutePolicy":                 "RoutePolicy is a session's choice of route and model.",
 	"Run":                         "Run is a run as clients see it.",

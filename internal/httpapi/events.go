@@ -3,11 +3,13 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
 // readPage is how many events one read of the log takes, and with their size
@@ -104,11 +106,44 @@ func (c *call) events(src *source) error {
 	return c.json(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: next})
 }
 
+// past says whether a run that is at its end has no event after a sequence. A
+// cursor may stand behind the run's last event, from where on the session's log
+// need not be searched: unless an event of the run follows close by, its last
+// one is looked for from its own first one, or from its output when it has one.
+func (c *call) past(ctx context.Context, src *source, after int64) (bool, error) {
+	row := &src.row
+	from := max(row.CreatedSeq, row.OutputSeq)
+	if src.run == "" || !session.Terminal(row.Status) || after < from {
+		return false, nil // the end is still to come
+	}
+	events, err := c.cfg.Store.ReadBounded(ctx, src.stream, after, readPage)
+	if err != nil || len(events) == 0 || slices.ContainsFunc(events, func(e event.Event) bool { return src.passes(&e) }) {
+		return len(events) == 0, err
+	}
+	for at := from - 1; ; {
+		events, err := c.cfg.Store.ReadBounded(ctx, src.stream, at, readPage)
+		if err != nil || len(events) == 0 {
+			return true, err
+		}
+		for i := range events {
+			if at = events[i].Seq; src.ends(&events[i]) {
+				return at <= after, nil
+			}
+			if at > after {
+				return false, nil // and the end is still to come
+			}
+		}
+	}
+}
+
 // collect reads a page. next is where the following page begins, or empty when
 // there is none yet.
 func (c *call) collect(ctx context.Context, src *source, after, limit int64) (page logPage, next string, err error) {
+	if over, err := c.past(ctx, src, after); over || err != nil {
+		return page, "", err
+	}
 	for {
-		events, err := c.cfg.Store.Read(ctx, src.stream, after, readPage)
+		events, err := c.cfg.Store.ReadBounded(ctx, src.stream, after, readPage)
 		if err != nil || len(events) == 0 {
 			return page, "", err
 		}
@@ -154,12 +189,12 @@ func feed(c *call) error {
 		if err != nil {
 			return err
 		}
+		if len(list) == 0 && to == next {
+			break // a page that is merely short says nothing about the end
+		}
 		next = to
 		for i := range list {
 			page.add(&list[i].Event)
-		}
-		if len(list) < int(n) {
-			break
 		}
 	}
 	return c.json(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: strconv.FormatInt(int64(next), 10)})

@@ -75,27 +75,11 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 			t.Error(err)
 		}
 	})
-	tools, err := tool.NewSet()
-	if err != nil {
-		t.Fatal(err)
-	}
 	cfg := Config{
 		Store: w.store, Hub: w.hub, Version: "test", Logger: slog.New(slog.NewTextHandler(w.logs, nil)), Stopping: w.stop,
-		Admission: admission.New(admission.Config{Store: w.store, Tools: tools, Random: rand.Reader,
-			Route: func(name, model string) (event.Route, error) {
-				if name != "" && name != "main" {
-					return event.Route{}, problem.New(problem.Invalid, "unknown_route", "there is no such route")
-				}
-				return event.Route{Name: "main", Provider: "scripted", Model: orDefault(model, "m")}, nil
-			},
-			CheckTarget: func(t event.ReplyTarget) error {
-				if t.Type != "webhook" {
-					return problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
-				}
-				return nil
-			}}),
-		Routes: []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
-		Tools:  []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
+		Admission: admissionOf(t, w.store, admission.Limits{}),
+		Routes:    []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
+		Tools:     []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -107,6 +91,27 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	t.Cleanup(w.server.Close)
 	w.admin = w.token("admin", "")
 	return w
+}
+
+func admissionOf(t *testing.T, store *sqlite.Store, limits admission.Limits) *admission.Admission {
+	t.Helper()
+	tools, err := tool.NewSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return admission.New(admission.Config{Store: store, Tools: tools, Random: rand.Reader, Limits: limits,
+		Route: func(name, model string) (event.Route, error) {
+			if name != "" && name != "main" {
+				return event.Route{}, problem.New(problem.Invalid, "unknown_route", "there is no such route")
+			}
+			return event.Route{Name: "main", Provider: "scripted", Model: orDefault(model, "m")}, nil
+		},
+		CheckTarget: func(t event.ReplyTarget) error {
+			if t.Type != "webhook" {
+				return problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
+			}
+			return nil
+		}})
 }
 
 // token stores a token and gives its text.

@@ -28,6 +28,7 @@ import (
 type Log interface {
 	Head(ctx context.Context, s event.Stream) (eventlog.Head, error)
 	Read(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
 	Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error)
 	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
 }
@@ -60,17 +61,23 @@ type Config struct {
 	// shown. Nil: always.
 	Ready  func() error
 	Logger *slog.Logger // default slog.Default
-	// Stopping is closed when the daemon stops: streams and waits end then, so
-	// that http.Server.Shutdown need not wait for them. Nil: never.
+	// Stopping is closed when the daemon stops: streams and waits end then, and
+	// bodies that have not come are waited for no longer than a second, so that
+	// http.Server.Shutdown need not wait for them. Nil: never.
 	Stopping <-chan struct{}
 
-	Heartbeat    time.Duration // between comments of a silent stream; default 15 s
-	WriteTimeout time.Duration // of one write to a stream's reader; default 10 s
+	Heartbeat time.Duration // between comments of a silent stream; default 15 s
+	// WriteTimeout is how long a reader may take for each 32 KiB of an answer
+	// or a stream; default 10 s.
+	WriteTimeout time.Duration
 	MaxWait      time.Duration // ceiling of ?wait=; default 60 s
 	MaxBody      int64         // bytes of a request's body; default 2 MiB
 	BodyTimeout  time.Duration // until a request's body has come; default 30 s
-	MaxStreams   int           // open streams and waits; default 10,000
-	Random       io.Reader     // tokens; safe for concurrent use; default crypto/rand
+	// UnreadTimeout is how long a body that nobody wants may hold an answer
+	// back; the connection ends with that answer then. Default 10 s.
+	UnreadTimeout time.Duration
+	MaxStreams    int       // open streams and waits; default 10,000
+	Random        io.Reader // tokens; safe for concurrent use; default crypto/rand
 }
 
 func (c *Config) complete() error {
@@ -81,9 +88,10 @@ func (c *Config) complete() error {
 	c.WriteTimeout = orDefault(c.WriteTimeout, 10*time.Second)
 	c.MaxWait = orDefault(c.MaxWait, 60*time.Second)
 	c.BodyTimeout = orDefault(c.BodyTimeout, 30*time.Second)
+	c.UnreadTimeout = orDefault(c.UnreadTimeout, 10*time.Second)
 	c.MaxBody = orDefault(c.MaxBody, 2<<20)
 	c.MaxStreams = orDefault(c.MaxStreams, 10_000)
-	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout) < 0 || c.MaxBody < 0 || c.MaxStreams < 0 {
+	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || c.MaxBody < 0 || c.MaxStreams < 0 {
 		return errors.New("httpapi: a bound is negative")
 	}
 	if c.Logger == nil {
@@ -134,12 +142,15 @@ func New(cfg Config) (*Handler, error) {
 }
 
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.server.timed(h.mux, w, r) }
 
 // Local is the door of a unix socket with mode 0600: who can open it needs no
 // token and is an administrator of all users. A token that is sent all the
 // same counts, so that a narrower one narrows here too.
-func (h *Handler) Local() http.Handler { return h.server.newMux(table(), true) }
+func (h *Handler) Local() http.Handler {
+	mux := h.server.newMux(table(), true)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.timed(mux, w, r) })
+}
 
 // acquire takes a place among the open streams and waits; false when there is none.
 func (s *server) acquire() bool {

@@ -74,6 +74,7 @@ func (c *call) fail(err error) {
 	if c.began {
 		return
 	}
+	c.discard(c.w, c.r.Body)
 	h := c.w.Header()
 	switch p.Status {
 	case http.StatusUnauthorized:
@@ -92,7 +93,7 @@ func (c *call) fail(err error) {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	c.w.WriteHeader(p.Status)
-	c.w.Write(body) // a reader that went away is nobody's trouble
+	_ = c.write(body) // a reader that went away is nobody's trouble
 }
 
 // logLevel is that of a failed request: what will pass by itself is no error.
@@ -127,12 +128,13 @@ func (c *call) bytes(status int, media string, body []byte) error {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	c.began = true
 	c.w.WriteHeader(status)
-	c.w.Write(body)
+	_ = c.write(body) // as in fail
 	return nil
 }
 
 func (c *call) noContent() error {
 	c.began = true
+	c.extend(c.w)
 	c.w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -160,6 +160,9 @@ func (c *call) serve(rt *route, trust bool) error {
 	if err := c.parameters(rt); err != nil {
 		return err
 	}
+	if rt.action.body == nil {
+		c.discard(c.w, c.r.Body)
+	}
 	return rt.action.run(c)
 }
 

@@ -101,11 +101,7 @@ type follower struct {
 // nothingLeft says whether the source is a run that is over and has no event
 // after the cursor.
 func (f *follower) nothingLeft() (bool, error) {
-	if f.src.run == "" || !session.Terminal(f.src.row.Status) {
-		return false, nil
-	}
-	page, _, err := f.collect(f.ctx(), f.src, f.cursor, 1)
-	return len(page.items) == 0, err
+	return f.past(f.ctx(), f.src, f.cursor)
 }
 
 func (f *follower) follow() error {
@@ -149,7 +145,7 @@ func (f *follower) isOver() (bool, error) {
 // catchUp writes what the log has after the cursor.
 func (f *follower) catchUp() error {
 	for !f.ended {
-		events, err := f.cfg.Store.Read(f.ctx(), f.src.stream, f.cursor, readPage)
+		events, err := f.cfg.Store.ReadBounded(f.ctx(), f.src.stream, f.cursor, readPage)
 		if err != nil || len(events) == 0 {
 			return err
 		}
@@ -303,12 +299,8 @@ func (f *follower) flush() error {
 	if f.buf.Len() == 0 {
 		return nil
 	}
-	err := f.out.SetWriteDeadline(time.Now().Add(f.cfg.WriteTimeout))
-	if err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return errReaderGone
-	}
-	if _, err := f.w.Write(f.buf.Bytes()); err != nil {
-		return errReaderGone
+	if err := f.write(f.buf.Bytes()); err != nil {
+		return err
 	}
 	f.buf.Reset()
 	if f.buf.Cap() > 4*flushAt {

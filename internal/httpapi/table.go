@@ -76,11 +76,11 @@ func settingRoutes() []route {
 func runRoutes() []route {
 	return []route{
 		{method: "POST", path: "/v1/sessions/{s}/runs", id: "submitRun", role: operator, summary: "Submit work",
-			notes: "Either `content` or `input_items`. Under an input contract a submission that breaks it is refused (`input_contract_violated`) with the path of the fault, and leaves no run. " +
+			notes: "Either `content` or `input_items`. Under an input contract a submission that breaks it is refused (`input_contract_violated`) with the path of the fault, and leaves no run. A session takes a bounded number of runs that are not at their end (`queue_full`). " +
 				"With an `Idempotency-Key` the same request gives the same run, whenever it is repeated; another request under the key is a conflict (`idempotency_conflict`).",
 			params: []param{pUser, {"Idempotency-Key", "header", "string", "1 to 255 visible ASCII characters, unique within the session. Only its digest is stored."},
 				{"wait", "query", "string", "A duration up to `60s`: answer when the run is at its end or waits for a person, at the latest after this time."}},
-			action: takes(submitRun), answers: []answer{gives[api.Run](202, "A new run; Location names it."), gives[api.Run](200, "The run that this key has already.")}, fails: []int{409, 410}},
+			action: takes(submitRun), answers: []answer{gives[api.Run](202, "A new run; Location names it."), gives[api.Run](200, "The run that this key has already.")}, fails: []int{409, 410, 429}},
 		{method: "GET", path: "/v1/runs", id: "listRuns", role: reader, summary: "List runs, newest first",
 			notes: "An answer of more than 16 KiB is given as `content_ref`; the run itself has it.",
 			params: []param{pLimit, pCursor, pOwner, {"session_id", "query", "string", "Only runs of this session (`ses_…`)."},
@@ -131,7 +131,7 @@ func deliveryRoutes() []route {
 	return []route{
 		{method: "GET", path: "/v1/deliveries", id: "listDeliveries", role: reader, summary: "List deliveries, newest first",
 			notes: "Narrowed to `pending` or `retrying`, a page may hold fewer items than its limit.",
-			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`pending`, `retrying`, `delivered` or `dead_lettered`."},
+			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`pending`, `retrying`, `delivered`, `dead_lettered` or `resolved`."},
 				{"session_id", "query", "string", "Only of this session."}, {"run_id", "query", "string", "Only of this run."}, {"target_id", "query", "string", "Only to this target."}},
 			action: plain(listDeliveries), answers: []answer{gives[api.List[api.Delivery]](200, "A page.")}},
 		{method: "GET", path: "/v1/deliveries/{d}", id: "getDelivery", role: reader, summary: "Read a delivery",
@@ -139,6 +139,9 @@ func deliveryRoutes() []route {
 		{method: "POST", path: "/v1/deliveries/{d}/replay", id: "replayDelivery", role: operator, summary: "Send a delivery again",
 			notes:  "A dead-lettered one, or with `force` a delivered one, joins the tail of its target's lane with the same id and the same bytes.",
 			action: takes(replayDelivery), answers: []answer{gives[api.Delivery](202, "The delivery as it is now.")}, fails: []int{409, 410}},
+		{method: "POST", path: "/v1/deliveries/{d}/resolve", id: "resolveDelivery", role: operator, summary: "Say that a delivery is done with",
+			notes:  "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`).",
+			action: takes(resolveDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}, fails: []int{409, 410}},
 	}
 }
 

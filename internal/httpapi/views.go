@@ -120,8 +120,8 @@ func (s *server) run(ctx context.Context, row *eventlog.RunRow, whole bool) (api
 	if err != nil {
 		return out, err
 	}
-	for _, id := range waiting {
-		out.Attention = append(out.Attention, api.Attention{CallID: string(id)})
+	for _, w := range waiting {
+		out.Attention = append(out.Attention, api.Attention{CallID: string(w.CallID), Tool: w.Name, Reason: w.Reason})
 	}
 	created, err := s.fact(ctx, row, row.CreatedSeq)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *server) run(ctx context.Context, row *eventlog.RunRow, whole bool) (api
 	if err := s.outputs(ctx, row, whole, &out); err != nil {
 		return out, err
 	}
-	rows, _, err := s.cfg.Store.Deliveries(ctx, eventlog.DeliveryFilter{RunID: row.ID}, eventlog.Page{Limit: maxPage})
+	rows, _, err := s.cfg.Store.Deliveries(ctx, eventlog.DeliveryFilter{SessionID: row.SessionID, RunID: row.ID}, eventlog.Page{Limit: maxPage})
 	if err != nil {
 		return out, err
 	}

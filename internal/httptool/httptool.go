@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/schema"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -40,7 +41,7 @@ type Config struct {
 	Method       string // GET, POST, PUT, PATCH or DELETE; empty: POST
 	URL          string // see netguard.CheckURL
 	Description  string
-	InputSchema  canonjson.Value // JSON Schema of an object; required
+	InputSchema  canonjson.Value // JSON Schema, with "type":"object"; required. See schema.Compile
 	OutputSchema canonjson.Value // of a JSON answer; may be empty
 	SideEffect   tool.Level      // required: nobody can guess it
 	Policy       tool.Policy
@@ -49,8 +50,12 @@ type Config struct {
 	IdempotencyHeader string
 	// Headers are sent with every call. A value is asked for at each call, so
 	// that a changed secret counts at once. Every value counts as a secret: it
-	// and its words of 8 bytes or more never enter an error or a result, also
-	// not when the service echoes them.
+	// and its words of 8 bytes or more never enter an error or a result. What a
+	// service echoes is taken out as it is, with the escapes of JSON, with
+	// percent-encoding (once, or within JSON), and in base64 that is not broken
+	// into lines; of Basic credentials (RFC 7617) also the pair and the
+	// password. An echo in any other form, such as a digest, hexadecimal or
+	// parts, is not recognized.
 	Headers     map[string]func() (string, error)
 	Timeout     time.Duration // of one call, the answer's body included; 0: DefaultTimeout
 	MaxResponse int64         // bytes of an answer that are kept; 0: DefaultMaxResponse
@@ -113,6 +118,8 @@ func fault(c Config) string {
 		return "has a method other than " + strings.Join(methods, ", ")
 	case c.InputSchema.IsZero():
 		return "has no input_schema"
+	case !ofObject(c.InputSchema):
+		return `has an input_schema without "type":"object"; arguments are an object`
 	case !c.SideEffect.Valid():
 		return "needs a side_effect: none, read, write, external_effect or irreversible"
 	case !slices.Contains([]tool.Policy{"", tool.Allow, tool.Review, tool.Deny}, c.Policy):
@@ -121,6 +128,14 @@ func fault(c Config) string {
 		return fmt.Sprintf("has more than %d headers", maxHeaders)
 	case c.IdempotencyHeader != "" && !usableHeader(c.IdempotencyHeader):
 		return "has an idempotency_header that is not a usable header name"
+	}
+	if _, err := schema.Compile(c.InputSchema); err != nil {
+		return "has an input_schema that cannot be used: " + err.Error()
+	}
+	if !c.OutputSchema.IsZero() {
+		if _, err := schema.Compile(c.OutputSchema); err != nil {
+			return "has an output_schema that cannot be used: " + err.Error()
+		}
 	}
 	seen := map[string]bool{}
 	for name := range c.Headers {
@@ -136,6 +151,16 @@ func fault(c Config) string {
 		}
 	}
 	return ""
+}
+
+// ofObject says whether a schema says of itself that it is one of an object.
+func ofObject(s canonjson.Value) bool {
+	n, err := s.Node()
+	if err != nil {
+		return false
+	}
+	kind, _ := n.Get("type")
+	return kind.Kind() == canonjson.String && kind.Text() == "object"
 }
 
 func usableHeader(name string) bool {

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
-// request makes the HTTP request of a call, and gives the secrets in it. A
+// request makes the HTTP request of a call, and gives what takes
+// the secrets in it out of texts. A
 // *tool.Error is a failure before anything was sent.
 //
 // About repetitions by net/http: it repeats a request by itself only on a
@@ -24,7 +23,7 @@ import (
 // header Idempotency-Key, or a GET), or an outcome in doubt for nothing. So a
 // call of level write or above has a connection of its own, and no copy of its
 // body is given out.
-func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, []string, error) {
+func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, *redactor, error) {
 	u, body := *t.url, []byte(nil)
 	if t.config.Method == http.MethodGet {
 		query, err := t.query(call.Input)
@@ -61,7 +60,8 @@ func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, []st
 	return req, secrets, nil
 }
 
-func (t *Tool) setHeaders(req *http.Request) (secrets []string, err error) {
+func (t *Tool) setHeaders(req *http.Request) (*redactor, error) {
+	secrets := new(redactor)
 	for name, value := range t.config.Headers {
 		v, err := value()
 		if err != nil {
@@ -71,13 +71,8 @@ func (t *Tool) setHeaders(req *http.Request) (secrets []string, err error) {
 			return nil, tool.NewError("a credential of the tool cannot be sent in a header", fmt.Errorf("header %s: value not usable", name))
 		}
 		req.Header.Set(name, v)
-		secrets = append(secrets, v)
-		secrets = append(secrets, strings.Fields(v)...) // "Bearer …"
+		secrets.add(v)
 	}
-	// Short words (a scheme, a version) are no secrets, and would tear the text.
-	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < 8 })
-	// The longest first, so that a part does not break up the whole.
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	return secrets, nil
 }
 

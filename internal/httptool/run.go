@@ -53,27 +53,26 @@ func (t *Tool) Run(ctx context.Context, call tool.Call) (tool.Result, error) {
 		return t.result(resp, secrets)
 	case status >= 400 && status < 500, status == http.StatusTemporaryRedirect, status == http.StatusPermanentRedirect:
 		// An excerpt that does not come changes nothing about the refusal.
-		text, _, _ := read(resp.Body, secrets, maxExcerpt)
-		return tool.Result{}, tool.NewError(said(status)+excerpt(text), nil)
+		a, _ := read(resp, secrets, maxExcerpt)
+		return tool.Result{}, tool.NewError(said(status)+excerpt(a.text), nil)
 	default:
-		text, _, _ := read(resp.Body, secrets, maxExcerpt)
-		return tool.Result{}, t.doubt(said(status)+excerpt(text), nil)
+		a, _ := read(resp, secrets, maxExcerpt)
+		return tool.Result{}, t.doubt(said(status)+excerpt(a.text), nil)
 	}
 }
 
 // result reads a good answer.
-func (t *Tool) result(resp *http.Response, secrets []string) (tool.Result, error) {
-	text, whole, err := read(resp.Body, secrets, t.config.MaxResponse)
+func (t *Tool) result(resp *http.Response, secrets *redactor) (tool.Result, error) {
+	a, err := read(resp, secrets, t.config.MaxResponse)
 	switch {
 	case err != nil:
 		return tool.Result{}, t.doubt(said(resp.StatusCode)+", but its answer broke off", plain(err))
-	case !whole:
-		return tool.Result{Output: text + fmt.Sprintf("\n[cut: the answer is longer than %d bytes]", t.config.MaxResponse)}, nil
-	case text == "":
+	case !a.whole:
+		return tool.Result{Output: a.text + fmt.Sprintf("\n[cut: the answer is longer than %d bytes]", t.config.MaxResponse)}, nil
+	case a.text == "":
 		return tool.Result{Output: said(resp.StatusCode) + " and no content"}, nil
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	return tool.Result{Output: text, JSON: kind == "application/json" || strings.HasSuffix(kind, "+json")}, nil
+	return tool.Result{Output: a.text, JSON: a.json}, nil
 }
 
 // unanswered judges a request that got no answer.
@@ -133,15 +132,27 @@ func excerpt(text string) string {
 	return ": " + text
 }
 
-// read reads at most limit bytes, as valid UTF-8 that does not end inside a
-// rune, without the secrets. whole says that nothing was left out.
-func read(body io.Reader, secrets []string, limit int64) (text string, whole bool, err error) {
+// answer is the body of an answer, within bounds and without the secrets.
+type answer struct {
+	text  string // valid UTF-8 that does not end inside a rune
+	whole bool   // nothing was left out
+	json  bool   // the service says so, and nothing was torn
+}
+
+// read reads at most limit bytes of an answer's body.
+func read(resp *http.Response, secrets *redactor, limit int64) (answer, error) {
 	// A little more is read, so that a secret on the border is seen in full.
-	raw, err := io.ReadAll(io.LimitReader(body, limit+maxHeaderValue))
-	text, _ = canonjson.ReplaceInvalid(string(raw))
-	for _, s := range secrets {
-		text = strings.ReplaceAll(text, s, "[redacted]")
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, limit+int64(secrets.longest)*maxEscaped))
+	text, _ := canonjson.ReplaceInvalid(string(raw))
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	json := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	if start := strings.TrimLeft(text, " \t\r\n"); json || start != "" && strings.IndexByte(`{["`, start[0]) >= 0 {
+		var torn bool
+		text, torn = secrets.json(text)
+		json = json && !torn
+	} else {
+		text = secrets.text(text)
 	}
-	whole = int64(len(raw)) <= limit && int64(len(text)) <= limit
-	return canonjson.CutRunes(text, int(limit)), whole, err
+	whole := int64(len(raw)) <= limit && int64(len(text)) <= limit
+	return answer{canonjson.CutRunes(text, int(limit)), whole, json}, err
 }

@@ -8,12 +8,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 )
@@ -59,8 +55,9 @@ func Compile(raw canonjson.Value) (*Schema, error) {
 	return &Schema{s}, nil
 }
 
-// Check validates a JSON text. Its error names the first place and rule, in
-// text that a model may read; the checked values are not repeated in it.
+// Check validates a JSON text. Its error names the first place and rule, with
+// what the schema wants there, in text that a model may read. Of the checked
+// JSON it holds names of members and types, never a value.
 func (s *Schema) Check(raw []byte) error {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -72,29 +69,4 @@ func (s *Schema) Check(raw []byte) error {
 		return errors.New(describe(ve))
 	}
 	return err
-}
-
-var printer = message.NewPrinter(language.English)
-
-// describe gives the first leaf of the tree of causes: place and rule.
-func describe(ve *jsonschema.ValidationError) string {
-	for len(ve.Causes) > 0 {
-		ve = ve.Causes[0]
-	}
-	path := "$"
-	for _, p := range ve.InstanceLocation {
-		path += "." + p
-	}
-	var text string
-	switch k := ve.ErrorKind.(type) {
-	case *kind.Type:
-		text = "expected " + strings.Join(k.Want, " or ") + ", got " + k.Got
-	case *kind.Required:
-		text = "missing " + strings.Join(k.Missing, ", ")
-	case *kind.AdditionalProperties:
-		text = "unknown field " + strings.Join(k.Properties, ", ")
-	default:
-		text = k.LocalizedString(printer)
-	}
-	return canonjson.CutRunes(path, 200) + ": " + canonjson.CutRunes(text, 300)
 }

@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 		{`{"cents":5,"x":1}`, "$: unknown field x"},
 		{`{"cents":5,"who":1}`, "$.who: expected string, got number"},
 		{`[]`, "$: expected object, got array"},
-		{`{"cents":0}`, "$.cents: "},
+		{`{"cents":0}`, "$.cents: must be at least 1"},
 		{`{`, "$: not one JSON value"},
 	} {
 		err := s.Check([]byte(c.in))
@@ -39,6 +39,47 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v", c.in, err)
 		case c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)):
 			t.Errorf("%s: got %v, want %q", c.in, err, c.want)
+		}
+	}
+}
+
+// What was checked is not repeated: an error goes into events and to the model.
+func TestNoValueIsRepeated(t *testing.T) { // I-33
+	for _, c := range []struct{ schema, value, want string }{
+		{`{"minimum":3.5}`, `-98765.25`, "$: must be at least 3.5"},
+		{`{"maximum":3.5}`, `98765.25`, "$: must be at most 3.5"},
+		{`{"exclusiveMinimum":0.1}`, `-98765`, "$: must be greater than 0.1"},
+		{`{"exclusiveMaximum":1000000}`, `98765000`, "$: must be less than 1e+06"},
+		{`{"multipleOf":7}`, `98765`, "$: must be a multiple of 7"},
+		{`{"enum":["a",1]}`, `"98765"`, `$: must be one of ["a",1]`},
+		{`{"const":{"a":1}}`, `"98765"`, `$: must be {"a":1}`},
+		{`{"pattern":"^x$"}`, `"98765"`, "$: must match the pattern ^x$"},
+		{`{"minLength":9}`, `"98765"`, "$: must have at least 9 characters"},
+		{`{"maxLength":2}`, `"98765"`, "$: must have at most 2 characters"},
+		{`{"minItems":2}`, `[98765]`, "$: must have at least 2 items"},
+		{`{"maxItems":1}`, `[98765,1]`, "$: must have at most 1 items"},
+		{`{"uniqueItems":true}`, `[98765,98765]`, "$: has items that are equal"},
+		{`{"contains":{"type":"string"}}`, `[98765]`, "$"},
+		{`{"contains":{"const":1},"minContains":2}`, `[98765,1]`, "$"},
+		{`{"contains":{"const":1},"maxContains":1}`, `[98765,1,1]`, "$: must have at most 1 items that match contains"},
+		{`{"minProperties":2}`, `{"a":98765}`, "$: must have at least 2 members"},
+		{`{"maxProperties":0}`, `{"a":98765}`, "$: must have at most 0 members"},
+		{`{"properties":{"a":false}}`, `{"a":98765}`, "$.a: nothing is allowed here"},
+		{`{"not":{"type":"integer"}}`, `98765`, "$: must not match"},
+		{`{"oneOf":[{"type":"integer"},{"minimum":1}]}`, `98765`, "$: must match exactly one schema of oneOf"},
+		{`{"anyOf":[{"type":"string"},{"maximum":1}]}`, `98765`, "$: expected string, got number"},
+		{`{"dependentRequired":{"a":["b"]}}`, `{"a":98765}`, "$: missing b, which go with a"},
+		{`{"propertyNames":{"maxLength":2}}`, `{"abc":98765}`, "$"},
+		{`{"prefixItems":[true],"items":false}`, `[1,98765]`, "$"},
+		{`{"unevaluatedProperties":false}`, `{"a":98765}`, "$"},
+	} {
+		s, err := compile(t, c.schema)
+		if err != nil {
+			t.Fatal(c.schema, err)
+		}
+		err = s.Check([]byte(c.value))
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(strings.ReplaceAll(err.Error(), ",", ""), "98765") {
+			t.Errorf("%s of %s: %v, want %q", c.schema, c.value, err, c.want)
 		}
 	}
 }

@@ -38,6 +38,9 @@ type Config struct {
 	Allow []string
 	// MaxRead bounds the text of one read_file, in bytes; 0: DefaultMaxRead.
 	MaxRead int
+	// Forbidden are files and folders that no workspace may reach: a Root that
+	// is one of them, holds one or lies in one is refused. They need not exist.
+	Forbidden []string
 }
 
 // New makes the tools, in the order of their names. The error is a
@@ -59,6 +62,9 @@ func New(config Config) ([]tool.Tool, error) {
 	root, err := filepath.Abs(config.Root) // the process may change its folder later
 	if err != nil {
 		return nil, fmt.Errorf("workspace root: %w", err)
+	}
+	if err := CheckRoot(root, config.Forbidden); err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("workspace root: %w", err)

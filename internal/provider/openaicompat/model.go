@@ -84,6 +84,10 @@ func New(cfg Config) (*Model, error) {
 	}, nil
 }
 
+// CloseIdle ends connections that are kept for a next request. Call it after
+// the last Stream has returned.
+func (m *Model) CloseIdle() { m.client.CloseIdle() }
+
 // Stream implements llm.Model.
 //
 // A finish reason ends the answer, whether [DONE] follows or not; the usage

@@ -81,6 +81,9 @@ func NewClient(base *http.Client, limits Limits) *Client {
 	return &Client{http: c, limits: limits}
 }
 
+// CloseIdle ends connections that are kept for a next request.
+func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
+
 // Answer is the answer to one request. Its methods are for one goroutine.
 type Answer struct {
 	Status int

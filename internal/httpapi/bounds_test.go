@@ -1,0 +1,257 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/sqlite"
+)
+
+// watched is a store that counts what is read of it, and may give the feed in
+// small portions.
+type watched struct {
+	*sqlite.Store
+	sparing bool // set between requests
+
+	mu      sync.Mutex
+	reads   int
+	filters []eventlog.DeliveryFilter
+}
+
+func (s *watched) Read(ctx context.Context, stream event.Stream, after int64, limit int) ([]event.Event, error) {
+	s.mu.Lock()
+	s.reads++
+	s.mu.Unlock()
+	if limit > 1 {
+		return nil, errors.New("a page is read without a bound in bytes")
+	}
+	return s.Store.Read(ctx, stream, after, limit)
+}
+
+// ReadBounded gives one event at a time where the store is sparing.
+func (s *watched) ReadBounded(ctx context.Context, stream event.Stream, after int64, limit int) ([]event.Event, error) {
+	s.mu.Lock()
+	s.reads++
+	s.mu.Unlock()
+	if s.sparing {
+		limit = 1
+	}
+	return s.Store.ReadBounded(ctx, stream, after, limit)
+}
+
+func (s *watched) Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error) {
+	s.mu.Lock()
+	s.filters = append(s.filters, f)
+	s.mu.Unlock()
+	return s.Store.Deliveries(ctx, f, p)
+}
+
+// Feed gives one row at a time, as a store that bounds a page by its bytes may,
+// and none where the filter held it back.
+func (s *watched) Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error) {
+	if !s.sparing {
+		return s.Store.Feed(ctx, after, limit, f)
+	}
+	list, next, err := s.Store.Feed(ctx, after, 1, eventlog.FeedFilter{})
+	if err != nil || len(list) == 0 || f.Type == "" || list[0].Event.Type == f.Type {
+		return list, next, err
+	}
+	return nil, next, nil
+}
+
+func (s *watched) count(f func()) int {
+	s.mu.Lock()
+	s.reads = 0
+	s.mu.Unlock()
+	f()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
+}
+
+func newWatched(t *testing.T) (*world, *watched) {
+	t.Helper()
+	s := &watched{}
+	w := newWorld(t, func(c *Config) {
+		s.Store = c.Store.(*sqlite.Store)
+		c.Store = s
+	})
+	return w, s
+}
+
+// What asks for the rest of a run that is over does not read the log of its
+// session, however long that became.
+func TestFinishedRunIsNotSearched(t *testing.T) {
+	w, s := newWatched(t)
+	ses := w.session("")
+	good, bad, later := w.submit(ses.ID, "good"), w.submit(ses.ID, "bad"), w.submit(ses.ID, "later")
+	w.finish(&good, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
+	w.append(&bad, &event.RunStarted{})
+	w.append(&bad, &event.RunFailed{Code: "c"})
+	const many = 3000
+	for n := 0; n < many; n += 500 {
+		list := make([]event.Data, 500)
+		for i := range list {
+			list[i] = &event.StateEntered{From: "x"}
+		}
+		w.append(&later, list...)
+	}
+	for _, run := range []api.Run{good, bad} {
+		all := into[api.List[api.Event]](w.do("GET", "/v1/runs/"+run.ID+"/events", w.admin, nil).want(200)).Items
+		last := all[len(all)-1].Seq
+		for _, after := range []int64{last, last + 1, last + 1000, last + 10*many} {
+			n := s.count(func() {
+				w.do("GET", fmt.Sprintf("/v1/runs/%s/stream?after=%d", run.ID, after), w.admin, nil).want(204)
+				got := into[api.List[api.Event]](w.do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", run.ID, after), w.admin, nil).want(200))
+				if len(got.Items) != 0 || got.NextCursor != "" {
+					t.Errorf("after %d: %+v", after, got)
+				}
+			})
+			if n > 8 {
+				t.Errorf("after %d: %d reads of the log", after, n)
+			}
+		}
+		for i, e := range all { // every cursor before the end still has the rest
+			got := into[api.List[api.Event]](w.do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", run.ID, e.Seq), w.admin, nil).want(200)).Items
+			if len(got) != len(all)-i-1 {
+				t.Errorf("after %d: %d events, want %d", e.Seq, len(got), len(all)-i-1)
+			}
+		}
+	}
+}
+
+// A run that waited long in the queue has events on both sides of many others'.
+func TestCursorWithinARunFarApart(t *testing.T) {
+	w, _ := newWatched(t)
+	ses := w.session("")
+	first, second := w.submit(ses.ID, "first"), w.submit(ses.ID, "second")
+	list := make([]event.Data, 500)
+	for i := range list {
+		list[i] = &event.StateEntered{From: "x"}
+	}
+	w.append(&first, list...)
+	w.append(&second, &event.RunCancelled{})
+	for _, after := range []int64{3, 100, 300, 450} {
+		got := into[api.List[api.Event]](w.do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", second.ID, after), w.admin, nil).want(200)).Items
+		if len(got) == 0 || got[len(got)-1].Type != string(event.TypeRunCancelled) {
+			t.Errorf("after %d: %+v", after, got)
+		}
+	}
+}
+
+// Deliveries of a run are asked for with its session, which has the index.
+func TestDeliveriesAreAskedForBySession(t *testing.T) {
+	w, s := newWatched(t)
+	ses := w.session("")
+	run := w.submit(ses.ID, "x")
+	dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
+	if got := into[api.Run](w.do("GET", "/v1/runs/"+run.ID, w.admin, nil).want(200)); len(got.Deliveries) != 1 {
+		t.Errorf("%+v", got)
+	}
+	w.do("GET", "/v1/runs", w.admin, nil).want(200)
+	got := into[api.List[api.Delivery]](w.do("GET", "/v1/deliveries?run_id="+run.ID, w.admin, nil).want(200)).Items
+	if len(got) != 1 || got[0].ID != string(dlv) {
+		t.Errorf("%+v", got)
+	}
+	other := w.token("reader", "bob")
+	for _, path := range []string{"/v1/deliveries?run_id=run_none", "/v1/deliveries?run_id=" + run.ID} {
+		token := w.admin
+		if strings.HasSuffix(path, run.ID) {
+			token = other // I-34
+		}
+		if got := into[api.List[api.Delivery]](w.do("GET", path, token, nil).want(200)).Items; len(got) != 0 {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	if len(s.filters) < 3 {
+		t.Fatalf("%d lists", len(s.filters))
+	}
+	for _, f := range s.filters {
+		if f.SessionID == "" {
+			t.Errorf("a list is narrowed by %+v alone", f)
+		}
+	}
+}
+
+// A short page, or an empty one that moved, is not the end of the feed.
+func TestFeedOfASparingStore(t *testing.T) {
+	w, s := newWatched(t)
+	ses := w.session("")
+	for range 5 {
+		w.submit(ses.ID, "x")
+	}
+	for _, query := range []string{"?limit=1000", "?limit=3&type=run.queued", "?limit=1000&type=run.queued", "?limit=4"} {
+		s.sparing = false
+		want := w.do("GET", "/v1/events"+query, w.admin, nil).want(200)
+		s.sparing = true
+		got := into[api.List[api.Event]](w.do("GET", "/v1/events"+query, w.admin, nil).want(200))
+		if list := into[api.List[api.Event]](want).Items; len(got.Items) != len(list) || len(list) == 0 || got.Items[len(list)-1].ID != list[len(list)-1].ID {
+			t.Errorf("%s: %d events, want %d", query, len(got.Items), len(list))
+		}
+	}
+}
+
+// The same holds for the log of a session and of a run, read or followed.
+func TestLogOfASparingStore(t *testing.T) {
+	w, s := newWatched(t)
+	ses := w.session("")
+	run, other := w.submit(ses.ID, "x"), w.submit(ses.ID, "y")
+	w.append(&other, &event.StateEntered{From: "x"}, &event.StateEntered{From: "y"})
+	w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
+	w.append(&other, &event.StateEntered{From: "z"})
+	for _, path := range []string{"/v1/sessions/" + ses.ID, "/v1/runs/" + run.ID} {
+		s.sparing = false
+		want := into[api.List[api.Event]](w.do("GET", path+"/events", w.admin, nil).want(200)).Items
+		s.sparing = true
+		if got := into[api.List[api.Event]](w.do("GET", path+"/events", w.admin, nil).want(200)).Items; len(got) != len(want) || len(want) < 5 {
+			t.Errorf("%s: %d events, want %d", path, len(got), len(want))
+		}
+		f := w.follow(path + "/stream")
+		for _, e := range want {
+			f.want(fmt.Sprintf("%s#%d", e.Type, e.Seq))
+		}
+		f.close()
+		w.do("GET", "/v1/runs/"+run.ID+"/stream?after=1000", w.admin, nil).want(204)
+	}
+}
+
+// A full queue is answered as documented.
+func TestQueueFull(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.Admission = admissionOf(t, c.Store.(*sqlite.Store), admission.Limits{QueuedRuns: 1})
+	})
+	s := w.session("")
+	w.submit(s.ID, "x")
+	r := w.do("POST", "/v1/sessions/"+s.ID+"/runs", w.admin, api.SubmitRun{Content: api.Text("y")}).want(429, "queue_full")
+	if r.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+}
+
+// A person's word ends a delivery; who only reads has none.
+func TestResolveDelivery(t *testing.T) {
+	w := newWorld(t)
+	ses := w.session("")
+	run := w.submit(ses.ID, "x")
+	id := string(w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}}))
+	path := "/v1/deliveries/" + id + "/resolve"
+	w.do("POST", path, w.token("reader", ""), nil).want(403, "role_required")
+	w.do("POST", path, w.token("operator", "bob"), nil).want(404)
+	w.do("POST", path, w.admin, `{"cause":"x"}`).want(400)
+	got := into[api.Delivery](w.do("POST", path, w.admin, api.ResolveDelivery{Reason: "they have it"}).want(200))
+	if got.Status != api.DeliveryResolved {
+		t.Errorf("%+v", got)
+	}
+	w.do("POST", path, w.admin, nil).want(409, "delivery_state_conflict")
+	if got := into[api.List[api.Delivery]](w.do("GET", "/v1/deliveries?status=resolved", w.admin, nil).want(200)).Items; len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+}

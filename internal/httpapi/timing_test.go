@@ -1,0 +1,226 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 10 * time.Second
+
+// say opens a connection and sends what is given.
+func (w *world) say(text string) net.Conn {
+	w.t.Helper()
+	conn, err := net.Dial("tcp", w.server.Listener.Addr().String())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { conn.Close() })
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		w.t.Fatal(err)
+	}
+	return conn
+}
+
+// heads are requests that promise a body which never comes.
+func (w *world) heads() map[string]string {
+	host, body := " HTTP/1.1\r\nHost: x\r\n", "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+	token := "Authorization: Bearer " + w.admin + "\r\n"
+	return map[string]string{
+		"no token":   "POST /v1/sessions" + host + body,
+		"no path":    "POST /nope" + host + body,
+		"no method":  "PUT /healthz" + host + body,
+		"other path": "POST //v1/sessions" + host + body,
+		"no body":    "GET /healthz" + host + body,
+		"chunks":     "GET /healthz" + host + "Transfer-Encoding: chunked\r\n\r\n4\r\nab",
+		"half":       "DELETE /v1/sessions/x" + host + token + body + `{"a":`,
+		"parameter":  "POST /v1/sessions?x=1" + host + token + body,
+	}
+}
+
+// A peer that promises a body and sends none is answered, and let go.
+func TestUnreadBodyHasADeadline(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.UnreadTimeout = 100 * time.Millisecond })
+	for name, head := range w.heads() {
+		if got, err := io.ReadAll(w.say(head)); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 ") || !strings.Contains(string(got), "Connection: close") {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	// A peer that waits for 100 Continue is not held: no body is on its way.
+	conn := w.say("POST /v1/sessions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")
+	if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 401") {
+		t.Errorf("expects: %q, %v", got, err)
+	}
+}
+
+// A body that comes is read over, and the connection serves on.
+func TestUnreadBodyThatComes(t *testing.T) {
+	w := newWorld(t)
+	conn := w.say("")
+	in := bufio.NewReader(conn)
+	for range 3 {
+		for _, first := range []string{"POST /nope", "GET /healthz", "POST /v1/sessions"} {
+			fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", first)
+			res, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(first, err)
+			}
+			if _, err := io.Copy(io.Discard, res.Body); err != nil || res.Close {
+				t.Errorf("%s: closes %v, %v", first, res.Close, err)
+			}
+		}
+	}
+}
+
+// A stop waits for no body: neither for one that nobody wants nor for one that is read.
+func TestStopWaitsForNoBody(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.UnreadTimeout, c.BodyTimeout = time.Hour, time.Hour })
+	heads := w.heads()
+	heads["read"] = "POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.admin + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+	begun := make(chan struct{}, len(heads)) // net/http drops what it had not begun
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		w.handler.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(srv.Close)
+	w.server.Close()
+	w.server = srv
+	conns := map[string]net.Conn{}
+	for name, head := range heads {
+		conns[name] = w.say(head)
+		<-begun
+	}
+	close(w.stop)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := w.server.Config.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	for name, conn := range conns {
+		got, err := io.ReadAll(conn)
+		if err != nil || len(got) == 0 || name == "read" && !strings.Contains(string(got), `"code":"stopping"`) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// The deadline of a body is none of the answer: a stream and a wait go on.
+func TestDeadlineOfBodyEndsWithIt(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.UnreadTimeout, c.Heartbeat = 100*time.Millisecond, 50*time.Millisecond })
+	s := w.session("")
+	run := w.submit(s.ID, "x")
+	for _, body := range []string{"", "Content-Length: 2\r\n\r\nab"} {
+		head := " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.admin + "\r\n" + body
+		if body == "" {
+			head += "\r\n"
+		}
+		in := bufio.NewReader(w.say("GET /v1/sessions/" + s.ID + "/stream" + head))
+		for beats := 0; beats < 8; {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatalf("with body %q: %v", body, err)
+			}
+			if strings.HasPrefix(line, ": ") {
+				beats++
+			}
+		}
+		res, err := http.ReadResponse(bufio.NewReader(w.say("GET /v1/runs/"+run.ID+"?wait=400ms"+head)), nil)
+		if err != nil || res.StatusCode != 200 {
+			t.Errorf("wait with body %q: %+v, %v", body, res, err)
+		}
+	}
+}
+
+// pipes is a listener whose connections buffer nothing.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.done); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+// overPipes serves the world's handler on pipes, and opens one.
+func (w *world) overPipes() (conn net.Conn, closed <-chan struct{}) {
+	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	ended := make(chan struct{})
+	srv := &http.Server{Handler: w.handler, ConnState: func(_ net.Conn, s http.ConnState) {
+		if s == http.StateClosed {
+			close(ended)
+		}
+	}}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(p) }()
+	w.t.Cleanup(func() { srv.Close(); <-served })
+	ours, theirs := net.Pipe()
+	w.t.Cleanup(func() { ours.Close() })
+	p.conns <- theirs
+	return ours, ended
+}
+
+// A reader of an ordinary answer who does not take it is let go, one who is
+// only slow is not.
+func TestSlowReaderOfAnAnswer(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.WriteTimeout = 100 * time.Millisecond })
+	get := "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+	for _, request := range []string{get, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		conn, closed := w.overPipes()
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-closed:
+		case <-time.After(patience):
+			t.Fatalf("%q: a reader that takes nothing is kept", request)
+		}
+	}
+	w = newWorld(t, func(c *Config) { c.WriteTimeout = time.Second })
+	conn, _ := w.overPipes()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	in := bufio.NewReader(&slow{conn, tick.C})
+	began := time.Now()
+	for time.Since(began) < 2*time.Second { // more than the write timeout
+		if _, err := io.WriteString(conn, get); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, res.Body); err != nil || n != int64(len(w.handler.server.openapi)) {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+}
+
+// slow reads at the pace of a clock.
+type slow struct {
+	net.Conn
+	tick <-chan time.Time
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	<-s.tick
+	return s.Conn.Read(p[:min(len(p), 1<<10)])
+}

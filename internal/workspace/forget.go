@@ -1,0 +1,39 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// Forget removes the folder of a session with all that is in it, durably. root
+// is a Config.Root that is not shared; a folder that is not there is no error.
+// Links in the folder are removed, and never followed; where a link stands in
+// place of the user's folder nothing is removed, which is an error. The
+// session must be at rest: a tool that still runs may make the folder anew.
+func Forget(root, user, session string) error {
+	dir, err := os.OpenRoot(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("forget workspace: %w", err)
+	}
+	defer dir.Close()
+	own, err := below(dir, FolderName(user), false)
+	if errors.Is(err, errNoFolder) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("forget workspace: %w", err)
+	}
+	defer own.Close()
+	if err := own.RemoveAll(FolderName(session)); err != nil {
+		return fmt.Errorf("forget workspace: %w", err)
+	}
+	if err := syncDir(own, "."); err != nil {
+		return fmt.Errorf("forget workspace: %w", err)
+	}
+	return nil
+}
