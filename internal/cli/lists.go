@@ -35,7 +35,7 @@ func (a *app) deliveriesCommand() *cobra.Command {
 			return err
 		})}
 	f := list.Flags()
-	f.StringVar(&q.Status, "status", "", "pending, retrying, delivered or dead_lettered")
+	f.StringVar(&q.Status, "status", "", "pending, retrying, delivered, dead_lettered or resolved")
 	f.StringVarP(&q.SessionID, "session", "s", "", "of this session: its id or alias")
 	f.StringVarP(&q.RunID, "run", "r", "", "of this run")
 	f.StringVar(&q.TargetID, "target", "", "to this target")
@@ -59,7 +59,17 @@ func (a *app) deliveriesCommand() *cobra.Command {
 		})}
 	replay.Flags().BoolVar(&req.Force, "force", false, "also one that was delivered")
 	replay.Flags().StringVar(&req.Reason, "reason", "", "why, for the record")
-	return group("deliveries", "Look at deliveries and replay dead letters", list, show, replay)
+	var why string
+	resolve := &cobra.Command{Use: "resolve DELIVERY", Short: "Be done with a delivery: it is not sent any more", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			d, err := c.ResolveDelivery(cmd.Context(), args[0], why)
+			if err != nil {
+				return err
+			}
+			return a.say(d, "%s is resolved\n", d.ID)
+		})}
+	resolve.Flags().StringVar(&why, "reason", "", "why, for the record")
+	return group("deliveries", "Look at deliveries and replay dead letters", list, show, replay, resolve)
 }
 
 func (a *app) routesCommand() *cobra.Command {

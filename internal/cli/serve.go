@@ -44,7 +44,9 @@ func (a *app) serveCommand() *cobra.Command {
 					}
 					listen = "unix:" + path
 				}
-				cfg.Listen = listen
+				if err := cfg.ListenOn(listen); err != nil {
+					return usageError{errors.New("--" + err.Text)}
+				}
 			}
 			return a.serve(cmd.Context(), cfg, addressFile)
 		},
@@ -147,9 +149,16 @@ func listen(address string) (net.Listener, bool, error) {
 		l, err := net.Listen("tcp", address)
 		return l, false, err
 	}
-	// The data directory is locked by us, so that a socket left here belongs
-	// to a daemon that is gone.
+	// A socket that nobody answers was left by a daemon that is gone.
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			c.Close()
+			return nil, true, &exitError{exitRefused, "address_in_use", "another process listens on unix:" + path}
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, true, err
+		}
 		if err := os.Remove(path); err != nil {
 			return nil, true, err
 		}

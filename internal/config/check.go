@@ -32,7 +32,7 @@ func (c *Config) check() *Error {
 	if c.DataDir == "" {
 		c.DataDir = DefaultDataDir
 	}
-	if err := checkListen(c.Listen); err != nil {
+	if err := c.ListenOn(c.Listen); err != nil {
 		return err
 	}
 	for _, name := range sorted(c.Secrets) {
@@ -88,7 +88,16 @@ func (c *Config) checkNumbers() *Error {
 	return nil
 }
 
-// checkListen: loopback TCP or a unix socket; anything else waits for TLS.
+// ListenOn has the daemon listen somewhere else than the file says, by the same
+// rule: loopback TCP or a unix socket; anything else waits for TLS.
+func (c *Config) ListenOn(listen string) *Error {
+	if err := checkListen(listen); err != nil {
+		return err
+	}
+	c.Listen = listen
+	return nil
+}
+
 func checkListen(listen string) *Error {
 	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
 		if path == "" {
