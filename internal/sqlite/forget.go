@@ -88,7 +88,8 @@ const sweepQuery = `WITH RECURSIVE n (i) AS (SELECT ?1 UNION ALL SELECT i + 1 FR
 	SELECT p.pgno, p.data FROM n JOIN main.sqlite_dbpage p ON p.pgno = n.i
 	WHERE substr(p.data, 1, 1) IN (x'02', x'05', x'0a', x'0d')`
 
-// maxSweepPage is the last page whose number does not look like the kind of a page.
+// maxSweepPage is the largest size of a database, in pages, in which no page
+// number looks like the kind of a page (128 GiB with pages of 4 KiB).
 const maxSweepPage = 0x02000000 - 1
 
 // sweep overwrites the unallocated parts of the next pages.
@@ -100,7 +101,11 @@ func (w *writer) sweep() error {
 		if err := w.st.row(ctx, []byte("PRAGMA main.page_count"), nil, &count); err != nil {
 			return err
 		}
-		count = min(count, maxSweepPage)
+		if count > maxSweepPage {
+			// A page that is no tree's could look like one: nothing is swept.
+			last, left = 0, 0
+			return nil
+		}
 		if first > count {
 			first = 1
 		}
