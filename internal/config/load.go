@@ -93,6 +93,9 @@ func (c *Config) placed(e *Error) *Error {
 	return e
 }
 
+// File is the path of the file that the configuration was read from.
+func (c *Config) File() string { return c.Path(filepath.Base(c.name)) }
+
 // later names keys that the documentation knows and this version does not
 // carry out, so that they are refused with the reason instead of as unknown.
 var later = map[string]string{

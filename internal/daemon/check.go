@@ -10,8 +10,10 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
+	"github.com/holdfast-dev/holdfast/internal/workspace"
 )
 
 // Check says what of a configuration cannot work, beyond the form of its file:
@@ -67,8 +69,19 @@ func Check(cfg *config.Config) (warnings []string, err error) {
 	return warnings, errors.Join(mistakes...)
 }
 
-// checkRoot says whether the root of a workspace can be used or made.
+// checkRoot says whether the root of a workspace can be used or made, and
+// stands apart from what no workspace may reach.
 func checkRoot(cfg *config.Config, name string, t config.Tool) error {
+	if err := usableRoot(cfg, name, t); err != nil {
+		return err
+	}
+	if err := workspace.CheckRoot(cfg.Path(t.Root), forbidden(cfg)); err != nil {
+		return cfg.Mistake("tools."+name+".root", "%s", problem.Of(err).Detail)
+	}
+	return nil
+}
+
+func usableRoot(cfg *config.Config, name string, t config.Tool) error {
 	path := "tools." + name + ".root"
 	root := cfg.Path(t.Root)
 	dir, err := os.Open(root)

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"path/filepath"
-
 	"github.com/holdfast-dev/holdfast/internal/config"
 )
 
@@ -10,9 +8,7 @@ import (
 // data directory, and the files of secrets. A model that can read or write
 // files would else have the credentials, or the record of what it did.
 func forbidden(cfg *config.Config) []string {
-	// The file is named as it was loaded; its folder is where its paths begin.
-	file := cfg.Mistake("", "").File
-	list := []string{cfg.Path(filepath.Base(file)), cfg.Path(cfg.DataDir)}
+	list := []string{cfg.File(), cfg.Path(cfg.DataDir)}
 	for _, at := range cfg.References() {
 		if at.Ref.File != "" {
 			list = append(list, cfg.Path(at.Ref.File))

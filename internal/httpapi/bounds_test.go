@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -19,7 +20,7 @@ import (
 // small portions.
 type watched struct {
 	*sqlite.Store
-	sparing bool // set between requests
+	sparing atomic.Bool
 
 	mu      sync.Mutex
 	reads   int
@@ -41,7 +42,7 @@ func (s *watched) ReadBounded(ctx context.Context, stream event.Stream, after in
 	s.mu.Lock()
 	s.reads++
 	s.mu.Unlock()
-	if s.sparing {
+	if s.sparing.Load() {
 		limit = 1
 	}
 	return s.Store.ReadBounded(ctx, stream, after, limit)
@@ -57,7 +58,7 @@ func (s *watched) Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p e
 // Feed gives one row at a time, as a store that bounds a page by its bytes may,
 // and none where the filter held it back.
 func (s *watched) Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error) {
-	if !s.sparing {
+	if !s.sparing.Load() {
 		return s.Store.Feed(ctx, after, limit, f)
 	}
 	list, next, err := s.Store.Feed(ctx, after, 1, eventlog.FeedFilter{})
@@ -189,9 +190,9 @@ func TestFeedOfASparingStore(t *testing.T) {
 		w.submit(ses.ID, "x")
 	}
 	for _, query := range []string{"?limit=1000", "?limit=3&type=run.queued", "?limit=1000&type=run.queued", "?limit=4"} {
-		s.sparing = false
+		s.sparing.Store(false)
 		want := w.do("GET", "/v1/events"+query, w.admin, nil).want(200)
-		s.sparing = true
+		s.sparing.Store(true)
 		got := into[api.List[api.Event]](w.do("GET", "/v1/events"+query, w.admin, nil).want(200))
 		if list := into[api.List[api.Event]](want).Items; len(got.Items) != len(list) || len(list) == 0 || got.Items[len(list)-1].ID != list[len(list)-1].ID {
 			t.Errorf("%s: %d events, want %d", query, len(got.Items), len(list))
@@ -208,9 +209,9 @@ func TestLogOfASparingStore(t *testing.T) {
 	w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
 	w.append(&other, &event.StateEntered{From: "z"})
 	for _, path := range []string{"/v1/sessions/" + ses.ID, "/v1/runs/" + run.ID} {
-		s.sparing = false
+		s.sparing.Store(false)
 		want := into[api.List[api.Event]](w.do("GET", path+"/events", w.admin, nil).want(200)).Items
-		s.sparing = true
+		s.sparing.Store(true)
 		if got := into[api.List[api.Event]](w.do("GET", path+"/events", w.admin, nil).want(200)).Items; len(got) != len(want) || len(want) < 5 {
 			t.Errorf("%s: %d events, want %d", path, len(got), len(want))
 		}
