@@ -391,7 +391,12 @@ func TestErasedBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, func(context.Context, delivery.Message, int) delivery.Result { return taken })
 		defer p.close()
-		p.put(target(urlA).Stream(), &event.DeliveryEnqueued{Address: event.RefOf(nil), Body: event.RefOf(nil), DeliveryID: "dlv_1", Type: "webhook"})
+		p.enqueue(urlA, "dlv_1")
+		if _, err := p.store.Append(t.Context(), eventlog.Append{Erase: ses, Entries: []eventlog.Entry{{
+			Stream: ses.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{SessionID: ses, UserID: user, Data: &event.SessionErased{}}},
+		}}}); err != nil {
+			t.Fatal(err)
+		}
 		p.open(nil)
 		p.enqueue(urlA, "dlv_2")
 		synctest.Wait()
@@ -463,7 +468,8 @@ func TestFencedLane(t *testing.T) {
 		p.open(nil)
 		p.enqueue(urlA, "dlv_1")
 		synctest.Wait()
-		if _, err := p.store.Append(t.Context(), eventlog.Append{Entries: []eventlog.Entry{{Stream: target(urlA).Stream(), Expect: eventlog.AnyHead, Claim: true,
+		empty := event.NewBlob(ses, event.BlobDelivery, nil)
+		if _, err := p.store.Append(t.Context(), eventlog.Append{Blobs: []event.Blob{empty}, Entries: []eventlog.Entry{{Stream: target(urlA).Stream(), Expect: eventlog.AnyHead, Claim: true,
 			Events: []event.Event{{SessionID: ses, UserID: user, RunID: "run_1", Data: &event.DeliveryEnqueued{Address: event.RefOf(nil), Body: event.RefOf(nil), DeliveryID: "dlv_2", Type: "webhook"}}}}}}); err != nil {
 			t.Fatal(err)
 		}
