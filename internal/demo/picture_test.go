@@ -69,7 +69,7 @@ func draw(text string) string {
 			color, weight = "#ffffff", "bold"
 		case strings.Contains(l, "breaks the contract"), strings.Contains(l, "← 400"), strings.Contains(l, "is gone"), strings.Contains(l, "abandoned"), strings.Contains(l, "ok=false"):
 			color = "#ff9d76"
-		case strings.Contains(l, "verified"), strings.Contains(l, "completed"), strings.Contains(l, "ok=true"), strings.Contains(l, "output.emitted"):
+		case strings.Contains(l, "verified"), strings.HasPrefix(strings.TrimSpace(l), "completed"), strings.Contains(l, "run.completed"), strings.Contains(l, "ok=true"), strings.Contains(l, "output.emitted"):
 			color = "#8fd694"
 		}
 		fmt.Fprintf(&b, `<text x="%d" y="%d" fill="%s" font-weight="%s" xml:space="preserve">%s</text>`+"\n", pad, pad+size+i*lead, color, weight, html.EscapeString(l))
