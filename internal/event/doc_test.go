@@ -214,6 +214,16 @@ func (d *doc) members(t reflect.Type) {
 			meaning = append(meaning, "One of "+strings.Join(c, "; "))
 		}
 		meaning = slices.DeleteFunc(meaning, func(s string) bool { return s == "" })
+		if len(meaning) == 0 {
+			word := glossary[t.Name()+"."+name]
+			if word == "" {
+				word = glossary[name]
+			}
+			if word == "" {
+				d.t.Errorf("nothing says what %s.%s means", t.Name(), name)
+			}
+			meaning = append(meaning, word)
+		}
 		fmt.Fprintf(&d.out, "| `%s` | %s | %s |\n", name, kind, strings.ReplaceAll(strings.Join(meaning, ". "), "|", "\\|"))
 	}
 }
