@@ -203,12 +203,26 @@ func (a *Admission) FindDelivery(ctx context.Context, c Caller, id event.Deliver
 // command appends events to a session's stream without owning it.
 func (a *Admission) command(ctx context.Context, s event.SessionID, require []eventlog.Condition, blobs []event.Blob, events ...event.Event) error {
 	blobs = append(blobs, event.Externalize(s, events)...)
-	_, err := a.cfg.Store.Append(ctx, eventlog.Append{
+	return a.append(ctx, eventlog.Append{
 		Entries: []eventlog.Entry{{Stream: s.Stream(), Expect: eventlog.AnyHead, Events: events}},
 		Require: require,
 		Blobs:   blobs,
 	})
-	return err
+}
+
+// append appends. What the store refuses comes back as it is; a store that
+// cannot write (a full disk, say) is a daemon that cannot do it now.
+func (a *Admission) append(ctx context.Context, ap eventlog.Append) error {
+	_, err := a.cfg.Store.Append(ctx, ap)
+	var condition *eventlog.ConditionError
+	var duplicate *eventlog.DuplicateError
+	switch {
+	case err == nil, errors.As(err, &condition), errors.As(err, &duplicate), ctx.Err() != nil:
+		return err
+	case errors.Is(err, eventlog.ErrClosed):
+		return errStopping.Because(err)
+	}
+	return problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot write now; nothing of the request was taken, try again").Because(err)
 }
 
 // sessionIs requires a session's status and, when version is not 0, the

@@ -140,7 +140,7 @@ func (a *Admission) Replay(ctx context.Context, c Caller, row eventlog.DeliveryR
 		}
 		return err
 	}
-	_, err := a.cfg.Store.Append(ctx, eventlog.Append{
+	err := a.append(ctx, eventlog.Append{
 		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{
 			SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID,
 			Data: &event.DeliveryReplayed{Actor: c.Actor, DeliveryID: row.ID, Forced: req.Force, Reason: note(req.Reason)},
@@ -161,7 +161,7 @@ func (a *Admission) Replay(ctx context.Context, c Caller, row eventlog.DeliveryR
 // parked, it is not sent any more. One whose attempt is in flight is a conflict.
 func (a *Admission) ResolveDelivery(ctx context.Context, c Caller, row eventlog.DeliveryRow, reason string) error {
 	here := []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}}
-	_, err := a.cfg.Store.Append(ctx, eventlog.Append{
+	err := a.append(ctx, eventlog.Append{
 		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{
 			SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID,
 			Data: &event.DeliveryResolved{Actor: c.Actor, DeliveryID: row.ID, Reason: note(reason)},

@@ -330,7 +330,7 @@ func (a *Admission) Erase(ctx context.Context, c Caller, row eventlog.SessionRow
 	require := append(sessionIs(row.ID, 0, session.Open, session.Closed),
 		eventlog.Condition{Table: derived.Queue, Where: []derived.Col{here}, Absent: true},
 		eventlog.Condition{Table: derived.Outbox, Where: []derived.Col{here, {Name: "status", Value: outbox.Pending}}, Absent: true})
-	_, err := a.cfg.Store.Append(ctx, eventlog.Append{
+	err := a.append(ctx, eventlog.Append{
 		Entries: []eventlog.Entry{{Stream: row.ID.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{
 			{SessionID: row.ID, UserID: row.UserID, Data: &event.SessionErased{Actor: c.Actor}}}}},
 		Require: require, Erase: row.ID,
