@@ -120,8 +120,8 @@ func TestNoRetryAfterOutput(t *testing.T) {
 func TestDeathInTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		look := newFake("look", tool.Read, waits(time.Second, "seen"))
-		again := newFake("again", tool.Read, waits(time.Minute, "seen again"))
-		charge := newFake("charge", tool.ExternalEffect, waits(time.Minute, "charged"))
+		again := newFake("again", tool.Read, waits(50*time.Second, "seen again"))
+		charge := newFake("charge", tool.ExternalEffect, waits(50*time.Second, "charged"))
 		h, p := staged(t, []step{call("look", "{}", "charge", "{}", "again", "{}"), say("done")}, look, again, charge)
 		defer h.close()
 		s := h.session(&api.CreateSession{OnDoubt: "continue"})
@@ -157,7 +157,7 @@ func TestStoreInTrouble(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				act := newFake("act", tool.Write, waits(time.Minute, "done"))
+				act := newFake("act", tool.Write, waits(50*time.Second, "done"))
 				h, p := staged(t, []step{after(time.Second, call("act", "{}", "act", "{}")), after(time.Second, say("done"))}, act)
 				defer h.close()
 				s := h.session(&api.CreateSession{})
@@ -303,7 +303,7 @@ func TestHostileTexts(t *testing.T) {
 // process life too: nothing that may have had its effect begins again (I-13).
 func TestCutAndDrivenAgainByTheSameOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		charge := newFake("charge", tool.ExternalEffect, waits(time.Minute, "charged"))
+		charge := newFake("charge", tool.ExternalEffect, waits(50*time.Second, "charged"))
 		h, p := staged(t, []step{call("charge", "{}"), say("done")}, charge)
 		defer h.close()
 		s := h.session(&api.CreateSession{OnDoubt: "continue"})

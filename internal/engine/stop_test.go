@@ -124,7 +124,7 @@ func TestCancelQueued(t *testing.T) {
 func TestCommandsInMidAct(t *testing.T) {
 	for _, ring := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFake("act", tool.Write, waits(time.Minute, "done"))
+			f := newFake("act", tool.Write, waits(50*time.Second, "done"))
 			h, p := staged(t, []step{after(time.Minute, call("act", "{}")), after(time.Minute, say("one")), say("two")}, f)
 			defer h.close()
 			s := h.session(&api.CreateSession{})
@@ -181,7 +181,7 @@ func TestFenced(t *testing.T) {
 		for at, first := range map[string]step{"in a model call": after(time.Minute, say("late")), "in a tool": call("act", "{}")} {
 			t.Run(name+" "+at, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					f := newFake("act", tool.Write, waits(time.Minute, "late"))
+					f := newFake("act", tool.Write, waits(50*time.Second, "late"))
 					h, p := staged(t, []step{first, say("never")}, f)
 					defer h.close()
 					s := h.session(&api.CreateSession{})
@@ -223,7 +223,7 @@ func TestFenced(t *testing.T) {
 // next life goes on with no lost and no double work.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake("act", tool.Write, waits(time.Minute, "done"))
+		f := newFake("act", tool.Write, waits(50*time.Second, "done"))
 		h, p := staged(t, []step{after(time.Minute, call("act", "{}")), after(time.Minute, say("done"))}, f)
 		defer h.close()
 		s := h.session(&api.CreateSession{})
@@ -282,7 +282,7 @@ func TestDrainedBeforeItBegins(t *testing.T) {
 func TestEndIsNoCancel(t *testing.T) {
 	for range 20 { // which of two ready channels is heard is a matter of chance
 		synctest.Test(t, func(t *testing.T) {
-			read := newFake("look", tool.Read, waits(time.Minute, "seen"))
+			read := newFake("look", tool.Read, waits(50*time.Second, "seen"))
 			h, p := staged(t, []step{call("look", "{}"), hangs()}, read)
 			defer h.close()
 			s := h.session(&api.CreateSession{})
@@ -313,7 +313,7 @@ func TestEndIsNoCancel(t *testing.T) {
 // of them leaves nothing in doubt.
 func TestDrainWithCallsThatWait(t *testing.T) { // I-13
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake("act", tool.Write, waits(time.Minute, "done"))
+		f := newFake("act", tool.Write, waits(50*time.Second, "done"))
 		var twelve []string
 		for range 12 {
 			twelve = append(twelve, "act", "{}")

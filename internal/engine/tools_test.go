@@ -326,7 +326,7 @@ func TestLargeArguments(t *testing.T) {
 		var got []string
 		f := newFake("act", tool.Read, func(ctx context.Context, c tool.Call) (tool.Result, error) {
 			got = append(got, string(c.Input))
-			return waits(time.Minute, "done")(ctx, c)
+			return waits(50*time.Second, "done")(ctx, c)
 		})
 		h, p := staged(t, []step{call("act", args), say("done")}, f)
 		defer h.close()
