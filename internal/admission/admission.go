@@ -222,7 +222,7 @@ func (a *Admission) append(ctx context.Context, ap eventlog.Append) error {
 	case errors.Is(err, eventlog.ErrClosed):
 		return errStopping.Because(err)
 	}
-	return problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot write now; nothing of the request was taken, try again").Because(err)
+	return problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot write now; try again, under an Idempotency-Key where work must not be done twice").Because(err)
 }
 
 // sessionIs requires a session's status and, when version is not 0, the

@@ -106,7 +106,7 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 			errors.As(err, &v)
 			return "", problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
 		}
-		d.Input, d.InputContract = collapse(items, value), schema.Digest()
+		d.Input, d.InputContract = collapse(value), schema.Digest()
 		d.TextPreview = preview(string(value))
 		if hash != "" {
 			// A retry of the key is read under this contract, whatever comes later.
@@ -245,24 +245,13 @@ func textOf(items []api.InputItem) string {
 }
 
 // collapse puts the canonical value in the place of the first text item; the
-// other text items are part of it.
-func collapse(items []api.InputItem, value canonjson.Value) []event.InputItem {
-	var out []event.InputItem
-	placed := false
-	for _, it := range items {
-		switch {
-		case it.Type != "text":
-			out = append(out, event.InputItem{Type: it.Type})
-		case !placed:
-			placed = true
-			if len(value) > event.InlineLimit {
-				out = append(out, event.InputItem{Type: "text", Structured: true, Content: event.Content{Text: string(value)}})
-			} else {
-				out = append(out, event.InputItem{Type: "text", Structured: true, Value: value})
-			}
-		}
+// others are part of it. There are no other items yet.
+func collapse(value canonjson.Value) []event.InputItem {
+	item := event.InputItem{Type: "text", Structured: true, Value: value}
+	if len(value) > event.InlineLimit {
+		item.Value, item.Content = nil, event.Content{Text: string(value)}
 	}
-	return out
+	return []event.InputItem{item}
 }
 
 func preview(text string) string {
@@ -353,7 +342,7 @@ func (a *Admission) known(ctx context.Context, row eventlog.SessionRow, req *api
 		if err != nil {
 			return "", errKeyReused
 		}
-		input = collapse(items, value)
+		input = collapse(value)
 	}
 	print, err := fingerprint(req, input)
 	if err != nil {

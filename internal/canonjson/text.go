@@ -131,9 +131,6 @@ func hidden(r rune) bool {
 // names in them are cut to a bounded length, and then end with `…`.
 func MemberPath(path, name string) string { return extend(path, memberStep(name)) }
 
-// ElementPath returns the path of an element: `[i]` appended.
-func ElementPath(path string, i int) string { return extend(path, elementStep(i)) }
-
 func extend(path, step string) string {
 	if len(path) > maxPath {
 		return path
