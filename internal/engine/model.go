@@ -153,12 +153,13 @@ func (c *collector) part(p llm.Part) error {
 		c.delta(p, event.LiveInputDelta, true)
 	case llm.ReasoningDelta:
 		c.delta(p, event.LiveReasoningDelta, false) // thoughts are shown live and not kept
-	case llm.TextEnd:
+	case llm.TextEnd, llm.ReasoningEnd:
 		if o := c.find(p.Index); o != nil {
 			o.Open = false
+			c.seal(o, p)
 		}
-	case llm.ReasoningEnd:
-		c.endReasoning(p)
+	case llm.HostedCall, llm.HostedResult:
+		return c.hosted(p)
 	case llm.ToolCallWhole:
 		o := c.find(p.Index)
 		if o == nil {
@@ -168,6 +169,7 @@ func (c *collector) part(p llm.Part) error {
 			o = c.find(p.Index)
 		}
 		o.Text, o.Name, o.Open = p.Text, p.Name, false
+		c.seal(o, p)
 	case llm.UsagePart:
 		c.answer.Usage = p.Usage
 	case llm.Finish:
@@ -220,13 +222,19 @@ func (c *collector) delta(p llm.Part, live string, keep bool) {
 	c.publish(live, p)
 }
 
-// endReasoning seals what the provider wants back; it never leaves but to its maker.
-func (c *collector) endReasoning(p llm.Part) {
-	o := c.find(p.Index)
-	if o == nil {
-		return
+// hosted takes a call that the provider runs, or its result: each is a part of its own.
+func (c *collector) hosted(p llm.Part) error {
+	if err := c.open(p.Kind, p, event.LiveInputStarted); err != nil {
+		return err
 	}
-	o.Open = false
+	o := c.find(p.Index)
+	o.Text, o.WireID, o.IsError, o.Open = p.Text, p.WireID, p.IsError, false
+	c.seal(o, p)
+	return nil
+}
+
+// seal keeps what the provider wants back with a part; it never leaves but to its maker.
+func (c *collector) seal(o *session.OutputPart, p llm.Part) {
 	if len(p.State) > 0 {
 		b := event.NewBlob(c.d.id, event.BlobSealed, p.State)
 		o.State, o.Maker = b.Ref, c.maker

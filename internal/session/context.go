@@ -31,6 +31,10 @@ func (s *State) Request(ctx context.Context, texts Texts) (*llm.Request, error) 
 	for i := range r.Items {
 		b.add(&r.Items[i])
 	}
+	for i := range st.Kept {
+		b.add(&st.Kept[i])
+	}
+	req.Continues = len(st.Kept) > 0
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -60,11 +64,15 @@ func (b *builder) add(it *Item) {
 	case ItemRepair:
 		b.put(llm.User, "", llm.Content{Kind: llm.Text, Text: RepairText(it.Content.Text, b.run.Contract.Schema)})
 	case ItemText:
-		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Text, Text: b.text(*it)})
+		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Text, Text: b.text(*it), State: b.load(it.State), Maker: it.Maker})
 	case ItemReasoning:
 		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Reasoning, State: b.load(it.State), Maker: it.Maker})
+	case ItemHosted:
+		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Hosted, State: b.load(it.State), Maker: it.Maker})
 	case ItemCall:
-		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it)})
+		b.put(llm.Assistant, it.Step, llm.Content{
+			Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), State: b.load(it.State), Maker: it.Maker,
+		})
 	case ItemResult:
 		b.put(llm.Tool, it.Step, llm.Content{Kind: llm.ToolResult, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), IsError: it.IsError})
 	}
@@ -90,7 +98,7 @@ func (b *builder) text(it Item) string {
 }
 
 func (b *builder) load(ref string) []byte {
-	if b.err != nil {
+	if b.err != nil || ref == "" {
 		return nil
 	}
 	data, err := b.texts(b.ctx, ref)

@@ -50,7 +50,8 @@ func (w *world) resolved() bool {
 	if w.s.Active == nil || w.s.Active.Step == nil {
 		return false
 	}
-	return slices.ContainsFunc(w.s.Active.Step.Parts, func(p session.Item) bool { return len(p.Content.Text) > event.InlineLimit })
+	long := func(p session.Item) bool { return len(p.Content.Text) > event.InlineLimit }
+	return slices.ContainsFunc(w.s.Active.Step.Parts, long) || slices.ContainsFunc(w.s.Active.Step.Kept, long)
 }
 
 type script struct {
@@ -204,6 +205,15 @@ func (x *script) answer() *session.Answer {
 		case "reasoning":
 			p.Kind, p.State, p.Maker = llm.ReasoningEnd, event.RefOf([]byte(rest)), "scripted/m"
 			x.blobs[p.State] = []byte(rest)
+		case "hosted":
+			p.Kind = llm.HostedCall
+			p.WireID, rest, _ = strings.Cut(rest, " ")
+			p.Name, p.Text, _ = strings.Cut(rest, " ")
+			x.seal(&p)
+		case "result", "error":
+			p.Kind, p.IsError = llm.HostedResult, kind == "error"
+			p.WireID, p.Text, _ = strings.Cut(rest, " ")
+			x.seal(&p)
 		default:
 			x.t.Fatalf("no part %q", kind)
 		}
@@ -214,6 +224,13 @@ func (x *script) answer() *session.Answer {
 		a.Usage = nil
 	}
 	return a
+}
+
+// seal gives a part the block that its provider wants back.
+func (x *script) seal(p *session.OutputPart) {
+	block := []byte("block of " + p.WireID + " " + p.Text)
+	p.State, p.Maker = event.RefOf(block), "scripted/m"
+	x.blobs[p.State] = block
 }
 
 func (x *script) fail() string {
@@ -335,6 +352,9 @@ func requestText(req *llm.Request) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "turn %d attempt %d repair %d, no tools %v, serial %v, output %s\n",
 		req.Turn, req.Attempt, req.Repair, req.NoTools, req.SerialTools, req.Output)
+	if req.Continues {
+		b.WriteString("goes on from the last message\n")
+	}
 	for _, m := range req.Messages {
 		fmt.Fprintf(&b, "%s\n", m.Role)
 		for _, c := range m.Parts {
@@ -349,6 +369,8 @@ func requestText(req *llm.Request) string {
 				fmt.Fprintf(&b, "  result %s error=%v %q\n", c.CallID, c.IsError, text)
 			case llm.Reasoning:
 				fmt.Fprintf(&b, "  reasoning %q of %s\n", c.State, c.Maker)
+			case llm.Hosted:
+				fmt.Fprintf(&b, "  hosted %q of %s\n", c.State, c.Maker)
 			default:
 				fmt.Fprintf(&b, "  text %q\n", text)
 			}
