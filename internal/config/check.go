@@ -75,6 +75,7 @@ func (c *Config) checkNumbers() *Error {
 		path string
 		v    int
 	}{
+		{"limits.asset_bytes", int(c.Limits.AssetBytes)}, {"limits.user_asset_bytes", int(c.Limits.UserAssetBytes)},
 		{"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
 		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions},
 		{"limits.queued_runs", c.Limits.QueuedRuns}, {"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},

@@ -162,6 +162,12 @@ type Limits struct {
 	RequestBytes int `yaml:"request_bytes"`
 	// InputBytes of a run's input. Default 1 MiB.
 	InputBytes int `yaml:"input_bytes"`
+	// AssetBytes of one file that is handed in. Default 20 MiB.
+	AssetBytes int64 `yaml:"asset_bytes"`
+	// UserAssetBytes of all files of one user. Default 10 GiB.
+	UserAssetBytes int64 `yaml:"user_asset_bytes"`
+	// UnusedAssets is how long a file that no run uses is kept. Default 24h.
+	UnusedAssets Duration `yaml:"unused_assets"`
 	// AnswerBytes of one model answer. Default 16 MiB.
 	AnswerBytes int `yaml:"answer_bytes"`
 	// ToolOutputBytes of a tool result that the model is shown; the rest is

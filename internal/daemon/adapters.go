@@ -203,6 +203,11 @@ func (m *models) resolve(name, model string) (event.Route, error) {
 	return event.Route{Name: name, Provider: r.Provider, Model: model}, nil
 }
 
+// takes says whether the model of a captured route reads files of a media type.
+func (m *models) takes(r event.Route, mediaType string) bool {
+	return llm.Capabilities{Images: r.Provider == "scripted", PDF: r.Provider == "scripted"}.Takes(mediaType)
+}
+
 // get gives the adapter of a captured route. A route that was taken out of the
 // configuration, or became another provider's, is no way to that model any more.
 func (m *models) get(r event.Route) (llm.Model, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
@@ -100,7 +101,7 @@ func (h *house) stop() {
 			h.t.Errorf("the vendor refuses: %s", v)
 		}
 	}
-	s, err := sqlite.Open(context.Background(), sqlite.Config{Dir: h.dir + "/holdfast-data", Rows: rowsOfLog})
+	s, err := sqlite.Open(context.Background(), sqlite.Config{Dir: h.dir + "/holdfast-data", Rows: rowsOfLog, Generation: eventlog.RowsVersion})
 	if err != nil {
 		h.t.Fatal(err)
 	}

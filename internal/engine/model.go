@@ -68,7 +68,9 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 	if err != nil {
 		return err
 	}
-	req, err := st.Request(ctx, d.stored)
+	req, err := st.Request(ctx, session.Sources{
+		Text: d.stored, File: d.file, Takes: func(media string) bool { return d.e.cfg.Takes(st.Active.Created.Route, media) },
+	})
 	if err != nil {
 		return llm.Errorf(llm.InvalidRequest, "the request's texts could not be read").Because(err)
 	}

@@ -108,6 +108,10 @@ func (s *State) start(e *event.Event, d *event.RunStarted) error {
 		r.Contract = &Pinned{Schema: schema, Budget: d.OutputContract.MaxRepairAttempts}
 	}
 	for _, in := range q.Created.Input {
+		if in.Asset != nil {
+			r.Items = append(r.Items, Item{Kind: ItemAsset, Asset: in.Asset})
+			continue
+		}
 		r.Items = append(r.Items, Item{Kind: ItemUser, Content: in.Content, Value: in.Value})
 	}
 	s.Active = r

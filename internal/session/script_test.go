@@ -158,8 +158,20 @@ func (x *script) captured(d *event.RunCreated) {
 	d.MaxTurns = x.number("max_turns", d.MaxTurns)
 	d.OnDoubt = event.OnDoubt(x.arg("on_doubt", string(d.OnDoubt)))
 	for _, a := range x.d.CmdArgs {
-		if a.Key == "target" {
+		switch a.Key {
+		case "target":
 			d.ReplyTargets = append(d.ReplyTargets, event.ReplyTarget{Type: "webhook", URL: a.SingleVal(x.t)})
+		case "asset": // type:name:size
+			media, rest, _ := strings.Cut(a.SingleVal(x.t), ":")
+			name, size, _ := strings.Cut(rest, ":")
+			n, err := strconv.ParseInt(size, 10, 64)
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			ref := event.RefOf([]byte(name))
+			d.Input = append(d.Input, event.InputItem{Type: event.InputAsset, Asset: &event.AssetRef{
+				Bytes: n, Digest: ref[:16], ID: event.AssetID("ast_" + name), MediaType: media, Name: name,
+			}})
 		}
 	}
 }
@@ -369,6 +381,8 @@ func requestText(req *llm.Request) string {
 				fmt.Fprintf(&b, "  result %s error=%v %q\n", c.CallID, c.IsError, text)
 			case llm.Reasoning:
 				fmt.Fprintf(&b, "  reasoning %q of %s\n", c.State, c.Maker)
+			case llm.Image, llm.File:
+				fmt.Fprintf(&b, "  %s %s %s %q\n", c.Kind, c.MediaType, c.Name, c.Data)
 			case llm.Hosted:
 				fmt.Fprintf(&b, "  hosted %q of %s\n", c.State, c.Maker)
 			default:

@@ -178,6 +178,7 @@ type ItemKind string
 // The kinds of entries.
 const (
 	ItemUser      ItemKind = "user"
+	ItemAsset     ItemKind = "asset" // a file of the user
 	ItemText      ItemKind = "text"
 	ItemReasoning ItemKind = "reasoning"
 	ItemCall      ItemKind = "call"
@@ -192,6 +193,7 @@ type Item struct {
 	Step    event.StepID
 	Content event.Content
 	Value   canonjson.Value // user: structured input; call: arguments
+	Asset   *event.AssetRef
 	CallID  event.CallID
 	Name    string
 	IsError bool

@@ -195,6 +195,9 @@ func (v *verification) run(ctx context.Context) error {
 	if err := v.checkRefs(ctx); err != nil {
 		return err
 	}
+	if err := v.checkAssets(ctx); err != nil {
+		return err
+	}
 	if !v.report.LogSound {
 		return nil
 	}
