@@ -28,7 +28,7 @@ func Check(cfg *config.Config) (warnings []string, err error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
-		_, err := makeModel(cfg, name, nil)
+		_, err := makeModel(cfg, name, cfg.Routes[name].Model, nil)
 		note(err)
 	}
 	guard, err := netguard.New(netguard.Config{})

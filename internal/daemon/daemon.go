@@ -66,7 +66,7 @@ type Daemon struct {
 	hub      live.Hub
 	lane     *lane.Lane
 	delivery *delivery.Room
-	models   *models
+	routes   *routes
 	intake   *admission.Admission
 	closers  []func()
 	http     *httpapi.Handler
@@ -138,10 +138,10 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if d.models, err = newModels(d.cfg, opt.ModelTransport); err != nil {
+	if d.routes, err = newRoutes(d.cfg, opt.ModelTransport); err != nil {
 		return err
 	}
-	d.closers = append(d.closers, d.models.closeIdle)
+	d.closers = append(d.closers, d.routes.closeIdle)
 	seed, err := seed(opt.Random)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	}
 	l := d.cfg.Limits
 	eng := engine.New(engine.Config{
-		Log: d.store, Hub: &d.hub, Tools: set, Model: d.models.get, Takes: d.models.takes, Owner: "gen_" + string(owner[len("run_"):]),
+		Log: d.store, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Owner: "gen_" + string(owner[len("run_"):]),
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -174,12 +174,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		},
 	})
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.models.resolve, Takes: d.models.takes, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
-		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: l.AssetBytes, UserAssetBytes: l.UserAssetBytes},
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
+		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
-		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.models.list(), Tools: listTools(set), Version: version.String(),
-		Ready: d.isReady, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: l.AssetBytes, MaxStreams: l.Streams, Random: opt.Random,
+		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
+		Ready: d.isReady, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
 }
