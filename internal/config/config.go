@@ -97,8 +97,8 @@ type Tool struct {
 	Root string `yaml:"root"`
 	// Shared lets all sessions of a workspace work in root itself.
 	Shared bool `yaml:"shared"`
-	// Allow lists the workspace's tools: list_files, read_file, write_file.
-	// Default: list_files and read_file.
+	// Allow lists the workspace's tools: list_files, read_file, search_files,
+	// write_file, edit_file. Default: the first three, which only read.
 	Allow []string `yaml:"allow"`
 
 	// Method of an HTTP tool. Default POST: the arguments are the JSON body.
