@@ -13,7 +13,8 @@ type Config struct {
 	// unix:PATH for a socket of mode 0600 that wants no token. Default
 	// 127.0.0.1:7411.
 	Listen string `yaml:"listen"`
-	// DataDir holds the database, the lock and made secrets. Default ./holdfast-data.
+	// DataDir holds the database, the lock and made secrets. It must lie on a
+	// local disk: network file systems are refused. Default ./holdfast-data.
 	DataDir string `yaml:"data_dir"`
 	// DefaultRoute names the route of runs that name none. With one route it is that one.
 	DefaultRoute string `yaml:"default_route"`
