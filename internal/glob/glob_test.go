@@ -27,6 +27,7 @@ func TestMatch(t *testing.T) {
 		{"{a,b}/x{,y}", "a/x b/xy", "c/x a/xyy"},
 		{"[a-c]x", "ax cx", "dx /x"},
 		{"[!a-c]x", "dx ]x", "ax"},
+		{"a/b[!x]c", "a/bbc a/b.c", "a/b/c a/bxc"},
 		{"[]]x[-a]", "]x- ]xa", "ax-"},
 		{"[*]?[?]", "*a? *b?", "aa?"},
 		{"a/[+-1]b", "a/.b a/0b", "a//b"},

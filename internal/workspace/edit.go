@@ -84,21 +84,29 @@ func (p place) edit(ctx context.Context, call tool.Call) (tool.Result, error) {
 	if err != nil {
 		return tool.Result{}, refusal(err, "%s: %v", shown, err)
 	}
-	is, err := dir.Lstat(name)
-	if err != nil {
-		return tool.Result{}, explain(err, "edit", name)
-	}
-	if !os.SameFile(was, is) || !is.ModTime().Equal(was.ModTime()) || is.Size() != was.Size() {
-		return tool.Result{}, refusal(nil, "%s was changed by somebody else meanwhile; nothing was written: read it again", shown)
-	}
-	if err := replace(dir, name, r.Text, is.Mode().Perm(), true); err != nil {
-		return tool.Result{}, explain(err, "edit", name)
+	if err := swap(dir, name, r.Text, was); err != nil {
+		return tool.Result{}, err
 	}
 	places := "1 place"
 	if r.Replaced != 1 {
 		places = fmt.Sprintf("%d places", r.Replaced)
 	}
 	return tool.Result{Output: strings.TrimSuffix(fmt.Sprintf("edited %s in %s, %d bytes now\n%s", name, places, len(r.Text), r.Summary), "\n")}, nil
+}
+
+// swap replaces a file that is still what it was when it was read.
+func swap(dir *os.Root, name, text string, was fs.FileInfo) error {
+	is, err := dir.Lstat(name)
+	if err != nil {
+		return explain(err, "edit", name)
+	}
+	if !os.SameFile(was, is) || !is.ModTime().Equal(was.ModTime()) || is.Size() != was.Size() {
+		return refusal(nil, "%s was changed by somebody else meanwhile; nothing was written: read it again", canonjson.QuoteName(name))
+	}
+	if err := replace(dir, name, text, is.Mode().Perm(), true); err != nil {
+		return explain(err, "edit", name)
+	}
+	return nil
 }
 
 // editable reads a whole file that may be edited: a regular file, no link, of

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
@@ -94,6 +95,39 @@ func TestEditRefusals(t *testing.T) {
 	}
 	out, err := run(t, tools(t, Config{Root: t.TempDir()})[EditFile], map[string]any{"path": "a", "edits": one("x", "y")})
 	fails(t, root, out, err, "there is no `a`")
+}
+
+// What an editor outside wrote between the reading and the writing stays.
+func TestEditSeesAnotherEditor(t *testing.T) {
+	for name, change := range map[string]func(file string) error{
+		"longer": func(file string) error { return os.WriteFile(file, []byte("theirs"), 0o644) },
+		"same":   func(file string) error { return os.Chtimes(file, time.Time{}, time.Unix(1, 0)) },
+		"another": func(file string) error {
+			return errors.Join(os.WriteFile(file+"2", []byte("x"), 0o644), os.Rename(file+"2", file))
+		},
+		"gone":   os.Remove,
+		"a link": func(file string) error { return errors.Join(os.Remove(file), os.Symlink("elsewhere", file)) },
+	} {
+		folder := t.TempDir()
+		put(t, "x", folder, "f")
+		dir, err := os.OpenRoot(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		_, was, err := editable(dir, "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := change(filepath.Join(folder, "f")); err != nil {
+			t.Fatal(err)
+		}
+		if err := swap(dir, "f", "ours", was); err == nil {
+			t.Errorf("%s: it was replaced", name)
+		} else if name != "gone" {
+			fails(t, folder, "", err, "`f` was changed by somebody else meanwhile")
+		}
+	}
 }
 
 // Edits of one turn run beside each other; none is lost, nor is a write.
