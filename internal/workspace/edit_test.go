@@ -103,7 +103,11 @@ func TestEditSeesAnotherEditor(t *testing.T) {
 		"longer": func(file string) error { return os.WriteFile(file, []byte("theirs"), 0o644) },
 		"same":   func(file string) error { return os.Chtimes(file, time.Time{}, time.Unix(1, 0)) },
 		"another": func(file string) error {
-			return errors.Join(os.WriteFile(file+"2", []byte("x"), 0o644), os.Rename(file+"2", file))
+			was, err := os.Stat(file)
+			if err != nil {
+				return err
+			}
+			return errors.Join(os.WriteFile(file+"2", []byte("x"), 0o644), os.Chtimes(file+"2", time.Time{}, was.ModTime()), os.Rename(file+"2", file))
 		},
 		"gone":   os.Remove,
 		"a link": func(file string) error { return errors.Join(os.Remove(file), os.Symlink("elsewhere", file)) },
