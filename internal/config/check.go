@@ -273,7 +273,7 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 	return nil
 }
 
-var workspaceTools = []string{"list_files", "read_file", "write_file"}
+var workspaceTools = []string{"list_files", "read_file", "search_files", "write_file", "edit_file"}
 
 // AllowPrivate reads the networks of targets.allow_private.
 func (c *Config) AllowPrivate() ([]netip.Prefix, *Error) {

@@ -13,7 +13,8 @@ type Config struct {
 	// unix:PATH for a socket of mode 0600 that wants no token. Default
 	// 127.0.0.1:7411.
 	Listen string `yaml:"listen"`
-	// DataDir holds the database, the lock and made secrets. Default ./holdfast-data.
+	// DataDir holds the database, the lock and made secrets. It must lie on a
+	// local disk: network file systems are refused. Default ./holdfast-data.
 	DataDir string `yaml:"data_dir"`
 	// DefaultRoute names the route of runs that name none. With one route it is that one.
 	DefaultRoute string `yaml:"default_route"`
@@ -158,8 +159,8 @@ type Tool struct {
 	Root string `yaml:"root"`
 	// Shared lets all sessions of a workspace work in root itself.
 	Shared bool `yaml:"shared"`
-	// Allow lists the workspace's tools: list_files, read_file, write_file.
-	// Default: list_files and read_file.
+	// Allow lists the workspace's tools: list_files, read_file, search_files,
+	// write_file, edit_file. Default: the first three, which only read.
 	Allow []string `yaml:"allow"`
 
 	// Method of an HTTP tool. Default POST: the arguments are the JSON body.

@@ -58,7 +58,7 @@ func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, cl
 // allowed are the tools of a workspace.
 func allowed(t config.Tool) []string {
 	if t.Allow == nil {
-		return []string{workspace.ListFiles, workspace.ReadFile}
+		return []string{workspace.ListFiles, workspace.ReadFile, workspace.SearchFiles}
 	}
 	return t.Allow
 }

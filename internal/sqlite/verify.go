@@ -134,9 +134,7 @@ func (w *writer) checkGeneration(ctx context.Context) error {
 		return err
 	}
 	known := w.s.cfg.Generation
-	switch {
-	case found > known:
-		return &NewerError{What: "derived rows", Found: found, Known: known}
+	switch { // newerFacts refused what is newer
 	case found == known:
 		return nil
 	case found > 0:
