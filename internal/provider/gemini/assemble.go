@@ -1,6 +1,7 @@
 package gemini
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -161,7 +162,11 @@ func (a *assembler) keep(raw json.RawMessage) ([]byte, error) {
 	if wholePart(raw) == nil {
 		return nil, nil
 	}
-	return append([]byte(nil), raw...), a.count(len(raw))
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return nil, nil
+	}
+	return b.Bytes(), a.count(b.Len())
 }
 
 // count keeps the count of the answer's size.

@@ -126,8 +126,12 @@ func TestErrorShapes(t *testing.T) {
 			}
 		}
 	}
+	got := play(t, geministub.Reply{Parts: []geministub.Part{geministub.Text("Part")}, Finish: "-", After: []byte(`{"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}`)})
+	if got.Err == nil || got.Err.Class != llm.Overloaded {
+		t.Error(got)
+	}
 	// An error in the piece that holds the last text comes after the text.
-	got := readText(t, `data: {"candidates":[{"content":{"parts":[{"text":"Part"}]}}],"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}`+"\n\n")
+	got = readText(t, `data: {"candidates":[{"content":{"parts":[{"text":"Part"}]}}],"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}`+"\n\n")
 	if got.Err == nil || got.Err.Class != llm.Overloaded {
 		t.Error(got)
 	}

@@ -91,7 +91,7 @@ func (r *reading) plain(src io.Reader) error {
 // list reads a stream that was not asked to be one of events: a JSON list with
 // one element for each event.
 func (r *reading) list(src io.Reader) error {
-	src = io.LimitReader(src, 2*MaxAnswer)
+	src = io.LimitReader(src, MaxAnswer+MaxAnswer/8)
 	dec := json.NewDecoder(src)
 	_, err := dec.Token() // the bracket, which is there
 	for err == nil && dec.More() {

@@ -23,6 +23,10 @@ type Reply struct {
 	Plain         bool // one JSON object instead of a stream
 	List          bool // a JSON list instead of an event stream
 
+	// After is written behind the answer as it is: the error of a stream that
+	// fails, which the vendor's servers write without the form of an event.
+	After []byte
+
 	// Body, when it is not nil, is sent as it is instead of all of the above.
 	Body        []byte
 	Status      int // default 200
@@ -137,8 +141,11 @@ func (r Reply) events() [][]byte {
 		}
 		out = append(out, raw)
 	}
-	if r.List {
+	if r.List && r.After == nil {
 		out = append(out, []byte("\n]\n"))
+	}
+	if r.After != nil {
+		out = append(out, r.After)
 	}
 	return out
 }
