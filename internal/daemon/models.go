@@ -140,6 +140,9 @@ func capabilities(r *config.Route, model string) llm.Capabilities {
 // takes says whether the model of a captured route reads files of a media type.
 func (m *routes) takes(r event.Route, mediaType string) bool {
 	route, ok := m.cfg.Routes[r.Name]
+	if r.Provider == "gemini" && mediaType == "image/gif" {
+		return false // the one kind of picture that this vendor does not read
+	}
 	return ok && capabilities(&route, r.Model).Takes(mediaType)
 }
 
