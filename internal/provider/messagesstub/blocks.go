@@ -106,6 +106,7 @@ func (c *checker) block(role, where string, raw json.RawMessage) Content {
 	switch {
 	case b.Type == "text":
 		c.want(strings.TrimSpace(b.Text) != "", "%s: text content blocks must contain non-whitespace text", where)
+		c.want(role == "assistant" || len(names["citations"]) == 0, "%s: citations are the assistant's", where)
 	case b.Type == "thinking":
 		c.want(signed(b.Thinking, b.Signature), "%s: Invalid `signature` in `thinking` block", where)
 	case b.Type == "redacted_thinking":

@@ -131,6 +131,9 @@ type (
 	}
 )
 
+// newVersion takes less than the one before it, and says it sooner.
+const newVersion = "2026-10-21"
+
 var (
 	toolName   = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
 	toolID     = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
@@ -164,7 +167,8 @@ func (c *checker) strict(raw []byte, v any, where string) bool {
 
 func (c *checker) request(body []byte) *Request {
 	c.req = &Request{}
-	c.want(c.header.Get("Anthropic-Version") == "2023-06-01", "anthropic-version: header is required")
+	version := c.header.Get("Anthropic-Version")
+	c.want(version == "2023-06-01" || version == newVersion, "anthropic-version: header is required")
 	c.want(strings.HasPrefix(c.header.Get("Content-Type"), "application/json"), "content-type: want application/json")
 	if _, err := canonjson.Parse(body, limits); err != nil {
 		c.want(false, "the request body is not valid JSON")
@@ -184,6 +188,8 @@ func (c *checker) request(body []byte) *Request {
 		c.req.MaxTokens = *raw.MaxTokens
 		c.want(c.req.MaxTokens >= 1 && c.req.MaxTokens <= most, "max_tokens: %d is not within 1 and %d", c.req.MaxTokens, most)
 	}
+	sampled := raw.Temperature != nil || raw.TopP != nil || raw.TopK != nil
+	c.want(!sampled || version != newVersion, "temperature, top_p, top_k: Extra inputs are not permitted")
 	c.system(raw.System)
 	c.cache(raw.Cache)
 	c.tools(&raw)

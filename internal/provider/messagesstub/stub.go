@@ -122,7 +122,7 @@ func (s *Stub) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	case hr.Method != http.MethodPost || !strings.HasSuffix(hr.URL.Path, "/v1/messages"):
 		status, kind = http.StatusNotFound, "not_found_error"
 		c.broken = append(c.broken, "not POST /v1/messages")
-	case hr.Header.Get("X-Api-Key") == "":
+	case hr.Header.Get("X-Api-Key") == "" && !strings.HasPrefix(hr.Header.Get("Authorization"), "Bearer "):
 		status, kind = http.StatusUnauthorized, "authentication_error"
 		c.broken = append(c.broken, "x-api-key header is required")
 	}
