@@ -18,6 +18,7 @@ type assembler struct {
 	yield func(llm.Part) error
 	parts int // output parts begun
 	size  int // bytes of all blocks so far
+	limit int // and the most of them
 	any   bool
 
 	blocks  []*block
@@ -76,7 +77,7 @@ func kindOf(c *content) blockKind {
 }
 
 func newAssembler(yield func(llm.Part) error) *assembler {
-	return &assembler{yield: yield, byIndex: map[int64]*block{}}
+	return &assembler{yield: yield, limit: MaxAnswer, byIndex: map[int64]*block{}}
 }
 
 // message takes a message: the empty one that begins a stream, or a whole answer.
@@ -188,8 +189,8 @@ func (a *assembler) start(raw json.RawMessage) (*block, error) {
 }
 
 func (a *assembler) count(n int) error {
-	if a.size += n; a.size > MaxAnswer {
-		return llm.Errorf(llm.Server, "the vendor's answer is larger than %d bytes", MaxAnswer)
+	if a.size += n; a.size > a.limit {
+		return llm.Errorf(llm.Server, "the vendor's answer is larger than %d bytes", a.limit)
 	}
 	return nil
 }
