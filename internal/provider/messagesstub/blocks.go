@@ -275,37 +275,39 @@ func (c *checker) prefill() {
 	c.want(b.Type != "text" || strings.TrimRight(b.Text, " \t\r\n") == b.Text, "messages: final assistant content cannot end with trailing whitespace")
 }
 
-// asTheyWere checks that what was handed out in one answer comes back whole and
-// in its order in the latest assistant turn, if any of it does.
+// asTheyWere checks what was handed out in earlier answers: the thinking of one
+// answer comes back whole and in its order in the latest assistant turn, if any
+// of it does, and hosted blocks come back unchanged wherever they stand.
 func (c *checker) asTheyWere(answers []answer) {
+	latest := true
 	for i := len(c.turns) - 1; i >= 0; i-- {
 		if c.turns[i].Role != "assistant" {
 			continue
 		}
-		var sent []string
-		for _, b := range c.turns[i].Blocks {
-			if bound(b.Type) {
-				sent = append(sent, canonical(b.Raw))
+		var thoughts []string
+		for j, b := range c.turns[i].Blocks {
+			if isThought(b) {
+				thoughts = append(thoughts, canonical(b.Raw))
+			}
+			for _, a := range answers {
+				was := a.hosted[b.Type+" "+b.ID+b.ToolUseID]
+				c.want(was == nil || canonical(was) == canonical(b.Raw), "%s: the block was changed", at(i, j))
 			}
 		}
 		for _, a := range answers {
-			c.unchanged(i, sent, a)
+			c.want(!latest || unchanged(thoughts, a), "messages.%d: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified", i)
 		}
-		return
+		latest = false
 	}
 }
 
-func (c *checker) unchanged(i int, sent []string, a answer) {
+func unchanged(sent []string, a answer) bool {
 	var want []string
-	for _, raw := range a.blocks {
+	for _, raw := range a.thoughts {
 		want = append(want, canonical(raw))
 	}
 	first := slices.IndexFunc(sent, func(s string) bool { return slices.Contains(want, s) })
-	if first < 0 {
-		return
-	}
-	got := sent[first:min(len(sent), first+len(want))]
-	c.want(slices.Equal(got, want), "messages.%d: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified", i)
+	return first < 0 || slices.Equal(sent[first:min(len(sent), first+len(want))], want)
 }
 
 func canonical(raw json.RawMessage) string {

@@ -274,11 +274,6 @@ func chop(text string, size int) []string {
 	return out
 }
 
-// bound says whether a block of this kind must come back as it was handed out.
-func bound(kind string) bool {
-	return kind == "thinking" || kind == "redacted_thinking" || hostedCall(kind) || hostedResult(kind)
-}
-
 func hostedCall(kind string) bool   { return strings.HasSuffix(kind, "_tool_use") }
 func hostedResult(kind string) bool { return strings.HasSuffix(kind, "_tool_result") }
 

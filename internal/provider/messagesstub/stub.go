@@ -80,7 +80,8 @@ type Stub struct {
 
 // answer is what was handed out once and must come back as it was.
 type answer struct {
-	blocks []json.RawMessage // those that the client may not change, in order
+	thoughts []json.RawMessage          // in order
+	hosted   map[string]json.RawMessage // by kind and id
 }
 
 // New makes a vendor that plays a script.
@@ -153,10 +154,13 @@ func (s *Stub) note(rule string) {
 }
 
 func (s *Stub) remember(r Reply) {
-	var a answer
+	a := answer{hosted: map[string]json.RawMessage{}}
 	for _, b := range r.Blocks {
-		if bound(b.kind()) {
-			a.blocks = append(a.blocks, b.JSON())
+		switch kind := b.kind(); {
+		case kind == "thinking" || kind == "redacted_thinking":
+			a.thoughts = append(a.thoughts, b.JSON())
+		case hostedCall(kind) || hostedResult(kind):
+			a.hosted[kind+" "+b.text("id")+b.text("tool_use_id")] = b.JSON()
 		}
 	}
 	s.mu.Lock()
