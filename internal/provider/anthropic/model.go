@@ -167,6 +167,11 @@ func hostedKind(tool canonjson.Value) (server bool, err error) {
 	if kind.Kind() != canonjson.String || kind.Text() == "" || kind.Text() == "custom" {
 		return false, errors.New("want the type of a tool that the vendor runs")
 	}
+	for _, client := range []string{"bash_", "text_editor_", "memory_", "computer_", "browser_"} {
+		if strings.HasPrefix(kind.Text(), client) {
+			return false, fmt.Errorf("a tool of type %s is run by the client, not by the vendor", canonjson.QuoteName(kind.Text()))
+		}
+	}
 	if _, ok := n.Get("cache_control"); ok {
 		return false, errors.New("want no cache_control: the places of the cache are chosen for each request")
 	}

@@ -545,7 +545,8 @@ func TestNewChecks(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"effort: ": {Effort: "huge"}, "reasoning_budget: ": {ReasoningBudget: 1000}, "max_output_tokens: ": {MaxOutputTokens: -1}, "betas: ": {Betas: []string{"a\nb"}},
 		"hosted_tools[0]: want an object": {HostedTools: []canonjson.Value{canonjson.Value(`[]`)}}, "hosted_tools[0]: want the type": {HostedTools: []canonjson.Value{canonjson.Value(`{"name":"x"}`)}},
-		"hosted_tools[1]: want no cache_control": {HostedTools: []canonjson.Value{search, canonjson.Value(`{"cache_control":{},"type":"web_search_20250305"}`)}},
+		"hosted_tools[0]: a tool of type `bash_20250124`": {HostedTools: []canonjson.Value{canonjson.Value(`{"name":"bash","type":"bash_20250124"}`)}},
+		"hosted_tools[1]: want no cache_control":          {HostedTools: []canonjson.Value{search, canonjson.Value(`{"cache_control":{},"type":"web_search_20250305"}`)}},
 	} {
 		if _, err := New(cfg); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
@@ -625,6 +626,10 @@ func TestAnyConversation(t *testing.T) {
 			Output:          canonjson.Value(`{"additionalProperties":false,"properties":{"a":{"type":"string"}},"required":["a"],"type":"object"}`),
 		}
 		req.Messages = append(g.conversation(), task("last"))
+		if rapid.Bool().Draw(rt, "paused") {
+			req.Continues = true
+			req.Messages = append(req.Messages, g.pause())
+		}
 		stub := messagesstub.New(messagesstub.Replies(ok))
 		raw, err := model(rt, cfg).encode(req)
 		if err != nil {
@@ -681,6 +686,25 @@ func (g *generator) conversation() []llm.Message {
 	return out
 }
 
+// pause is what the vendor said before it paused: it begins with thinking, as
+// its answers do.
+func (g *generator) pause() llm.Message {
+	var msg llm.Message
+	own := g.maker()
+	for _, b := range []messagesstub.Block{
+		messagesstub.Thinking("t"), messagesstub.Text("Let me search. "), messagesstub.Hosted("srvtoolu_p", "web_search", `{"query":"x"}`),
+		messagesstub.Found("srvtoolu_p", "https://x.test/"), messagesstub.Text(g.text("more") + "more \n"),
+	}[:rapid.IntRange(0, 5).Draw(g.rt, "said")] {
+		c := llm.Content{Kind: llm.Hosted, Maker: own, State: b.JSON()}
+		if b["type"] == "text" {
+			c = text(b["text"].(string))
+		}
+		msg.Parts = append(msg.Parts, c)
+	}
+	msg.Role = llm.Assistant
+	return msg
+}
+
 func (g *generator) user() llm.Message {
 	msg := llm.Message{Role: llm.User}
 	for range rapid.IntRange(1, 3).Draw(g.rt, "parts") {
@@ -711,7 +735,7 @@ func (g *generator) assistant() llm.Message {
 		id := fmt.Sprintf("srvtoolu_%d", g.n)
 		switch rapid.IntRange(0, 8).Draw(g.rt, "part") {
 		case 0:
-			state(llm.Reasoning, messagesstub.Thinking(g.text("thought")))
+			state(llm.Reasoning, messagesstub.Thinking(strings.ToValidUTF8(g.text("thought"), "?")))
 		case 1:
 			state(llm.Reasoning, messagesstub.Hidden("h"))
 		case 2:
