@@ -38,7 +38,7 @@ func play(t *testing.T, file, name string) answer {
 			continue
 		}
 		got := everyWay(t, v.Body)
-		if open := everyWay(t, strings.TrimRight(v.Body, "\n")); open.String() != got.String() {
+		if open := someWays(t, strings.TrimRight(v.Body, "\n")); open.String() != got.String() {
 			t.Fatalf("without the last blank line:\n got %v\nwant %v", open, got)
 		}
 		return got
