@@ -22,7 +22,7 @@ var floors = map[string]int{
 	// 1 ports
 	"internal/llm": 1, "internal/tool": 1, "internal/netguard": 1,
 	// 2 facts
-	"internal/event": 2, "api": 2,
+	"internal/event": 2, "api": 2, "internal/models": 2,
 	// 3 rules
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
 	"internal/dialect": 3,
