@@ -27,8 +27,9 @@ type stub interface {
 // vendors makes the stand-ins by name.
 func vendors() map[string]func() stub {
 	return map[string]func() stub{
-		"chat":   chat,
-		"gemini": gemini,
+		"chat":      chat,
+		"gemini":    gemini,
+		"anthropic": messages,
 	}
 }
 
