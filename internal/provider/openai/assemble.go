@@ -25,8 +25,8 @@ type assembler struct {
 	open  *part
 	later []func() error // what stands alone and waits until no part is open
 	calls []*call
-	asked []*entry // hosted calls that are not given out yet
-	runs  int      // hosted calls
+	asked []*entry        // hosted calls that are not given out yet
+	runs  int             // hosted calls
 	said  strings.Builder // of a refusal
 	full  string          // the refusal as the events of completion tell it
 	total *llm.Usage

@@ -124,7 +124,9 @@ func (t *tracker) matches(kind string, at place) *entry {
 	if e == nil {
 		e = t.add(kind)
 	}
-	e.final = true
+	if e.final = true; e.id == "" {
+		e.id = at.id()
+	}
 	return e
 }
 
