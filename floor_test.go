@@ -22,7 +22,7 @@ var floors = map[string]int{
 	// 1 ports
 	"internal/llm": 1, "internal/tool": 1, "internal/netguard": 1,
 	// 2 facts
-	"internal/event": 2, "api": 2,
+	"internal/event": 2, "api": 2, "internal/models": 2,
 	// 3 rules
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
 	"internal/dialect": 3,
@@ -36,11 +36,12 @@ var floors = map[string]int{
 	"internal/sqlite": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
 	"internal/provider/openai": 7, "internal/provider/responsesstub": 7,
-	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7,
+	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7,
 	// 8 wiring
 	"internal/daemon": 8, "internal/sim": 8,
 	// 9 doors
 	"client": 9, "internal/demo": 9, "internal/cli": 9, "cmd/holdfast": 9, "bench": 9,
+	"internal/provider/stubserver": 9,
 }
 
 // exceptions are imports of a neighbour, each with its reason.

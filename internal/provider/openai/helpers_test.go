@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
+	"github.com/holdfast-dev/holdfast/internal/provider/pieces"
 	"github.com/holdfast-dev/holdfast/internal/provider/responsesstub"
 )
 
@@ -216,34 +217,22 @@ func (s served) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: s.status, Header: http.Header{"Content-Type": {s.media}}, Body: io.NopCloser(s.body())}, nil
 }
 
-// pieces gives one piece for each read.
-type pieces []string
-
-func (p *pieces) Read(b []byte) (int, error) {
-	for len(*p) > 0 && (*p)[0] == "" {
-		*p = (*p)[1:]
-	}
-	if len(*p) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, (*p)[0])
-	if (*p)[0] = (*p)[0][n:]; (*p)[0] == "" {
-		*p = (*p)[1:]
-	}
-	return n, nil
-}
-
 func task(text string) llm.Message {
 	return llm.Message{Role: llm.User, Parts: []llm.Content{{Kind: llm.Text, Text: text}}}
 }
 
 var hello = &llm.Request{Messages: []llm.Message{task("hello")}}
 
-// inPieces asks for a body that comes in the given reads.
-func inPieces(t tester, list ...string) answer {
+// read asks for a body that comes as it is read from r.
+func read(t tester, r io.Reader) answer {
 	t.Helper()
-	s := served{body: func() io.Reader { p := pieces(list); return &p }}
-	return ask(t, context.Background(), model(t, Config{HTTP: &http.Client{Transport: s}}), hello)
+	return ask(t, context.Background(), model(t, Config{HTTP: pieces.Client("text/event-stream", r)}), hello)
+}
+
+// inOne asks for a body that comes in one read.
+func inOne(t tester, body string) answer {
+	t.Helper()
+	return read(t, pieces.Reader([]byte(body)))
 }
 
 // everyWay asks for a body with LF, CRLF and CR line ends, whole, byte by byte,
@@ -251,36 +240,34 @@ func inPieces(t tester, list ...string) answer {
 // answer each time. The other line ends are cut where they differ: around them.
 func everyWay(t *testing.T, body string) answer {
 	t.Helper()
-	first := inPieces(t, body)
+	first := inOne(t, body)
 	same := func(t tester, how string, got answer) {
 		t.Helper()
 		if got.String() != first.String() {
 			t.Fatalf("%s:\n got %v\nwant %v", how, got, first)
 		}
 	}
-	step := 1 // every place has its turn in a smaller stream
-	if len(body) > 3000 {
-		step = len(body) / 300
+	for how, r := range pieces.Cuts([]byte(body)) {
+		same(t, how, read(t, r))
 	}
-	for cut := 1; cut < len(body); cut += step {
-		same(t, fmt.Sprintf("cut at %d", cut), inPieces(t, body[:cut], body[cut:]))
-	}
-	for _, end := range []string{"\n", "\r\n", "\r"} {
-		text := strings.ReplaceAll(body, "\n", end)
-		same(t, "whole", inPieces(t, text))
-		same(t, "byte by byte", inPieces(t, strings.Split(text, "")...))
+	for end, text := range pieces.LineEnds([]byte(body)) {
+		if end == "LF" {
+			continue
+		}
+		same(t, end, read(t, pieces.Reader(text)))
+		same(t, end+", byte by byte", read(t, pieces.Bytes(text)))
 		for cut := 1; cut < len(text); cut++ {
-			if end != "\n" && (text[cut-1] < ' ' || text[cut] < ' ') {
-				same(t, fmt.Sprintf("line end %q, cut at %d", end, cut), inPieces(t, text[:cut], text[cut:]))
+			if text[cut-1] < ' ' || text[cut] < ' ' {
+				same(t, fmt.Sprintf("%s, cut at %d", end, cut), read(t, pieces.Reader(text, cut)))
 			}
 		}
 	}
 	t.Run("", func(t *testing.T) { // rapid takes no test that has failed before
 		rapid.Check(t, func(rt *rapid.T) {
-			text := strings.ReplaceAll(body, "\n", rapid.SampledFrom([]string{"\n", "\r\n", "\r"}).Draw(rt, "line end"))
+			text := []byte(strings.ReplaceAll(body, "\n", rapid.SampledFrom([]string{"\n", "\r\n", "\r"}).Draw(rt, "line end")))
 			a := rapid.IntRange(0, len(text)).Draw(rt, "a")
 			b := rapid.IntRange(a, len(text)).Draw(rt, "b")
-			same(rt, "two cuts", inPieces(rt, text[:a], text[a:b], text[b:]))
+			same(rt, "two cuts", read(rt, pieces.Reader(text, a, b)))
 		})
 	})
 	return first
