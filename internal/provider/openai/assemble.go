@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
@@ -448,10 +449,8 @@ func (a *assembler) finish(resp *response, cut bool) error {
 			reason = llm.FinishLength // servers that do not tell
 		}
 	}
-	for _, c := range a.calls {
-		if err := a.wholeCall(c, reason); err != nil {
-			return err
-		}
+	if err := a.wholeCalls(reason); err != nil {
+		return err
 	}
 	return a.yield(llm.Part{Kind: llm.Finish, Index: max(0, a.parts-1), Reason: reason, Raw: cutWord(raw)})
 }
@@ -468,8 +467,7 @@ func (a *assembler) callOf(e *entry) (*call, error) {
 		return nil, err
 	}
 	a.any = true
-	e.call = &call{index: a.parts}
-	a.parts++
+	e.call = &call{}
 	a.calls = append(a.calls, e.call)
 	return e.call, nil
 }
@@ -493,16 +491,24 @@ func (a *assembler) feed(c *call, text string) error {
 		return a.count(len(text))
 	}
 	if !c.started {
-		c.started = true
-		text = c.args.String()
-		if err := a.yield(llm.Part{Kind: llm.ToolInputStart, Index: c.index, Name: c.name, WireID: c.wireID}); err != nil {
+		if err := a.start(c); err != nil {
 			return err
 		}
+		text = c.args.String()
 	}
 	if text == "" {
 		return nil
 	}
 	return a.grow(llm.Part{Kind: llm.ToolInputDelta, Index: c.index, Text: text})
+}
+
+func (a *assembler) start(c *call) error {
+	if err := a.end(); err != nil {
+		return err
+	}
+	c.started, c.index = true, a.parts
+	a.parts++
+	return a.yield(llm.Part{Kind: llm.ToolInputStart, Index: c.index, Name: c.name, WireID: c.wireID})
 }
 
 // argued takes the whole arguments of a call and adds what the deltas left out.
@@ -530,9 +536,14 @@ func (c *call) arguments() string {
 	return c.whole
 }
 
-func (a *assembler) wholeCall(c *call, reason llm.FinishReason) error {
-	if !c.started { // it never got a name; the caller answers it as an unknown tool
-		if err := a.yield(llm.Part{Kind: llm.ToolInputStart, Index: c.index, WireID: c.wireID}); err != nil {
+// wholeCalls gives out the calls. One that never got a name begins only here:
+// the caller answers it as an unknown tool.
+func (a *assembler) wholeCalls(reason llm.FinishReason) error {
+	for _, c := range a.calls {
+		if c.started {
+			continue
+		}
+		if err := a.start(c); err != nil {
 			return err
 		}
 		if c.args.Len() > 0 {
@@ -541,6 +552,15 @@ func (a *assembler) wholeCall(c *call, reason llm.FinishReason) error {
 			}
 		}
 	}
+	for _, c := range slices.SortedFunc(slices.Values(a.calls), func(x, y *call) int { return x.index - y.index }) {
+		if err := a.wholeCall(c, reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *assembler) wholeCall(c *call, reason llm.FinishReason) error {
 	args := c.arguments()
 	if strings.TrimSpace(args) == "" && reason != llm.FinishLength {
 		args = "{}"

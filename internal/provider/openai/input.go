@@ -54,6 +54,7 @@ type lowering struct {
 	out   [][]byte
 	said  []input // of the user message that is open
 	json  bool    // the word stands in what was said
+	bytes int     // of files, as they are sent
 
 	used    map[string]bool   // wire ids of calls
 	waiting map[string]string // call id → wire id, of the last assistant message
@@ -106,6 +107,9 @@ func (l *lowering) media(p llm.Content) (input, error) {
 	if len(p.Data) == 0 {
 		return input{}, llm.Errorf(llm.InvalidRequest, "a file is empty")
 	}
+	if l.bytes += base64.StdEncoding.EncodedLen(len(p.Data)); l.bytes > MaxRequest {
+		return input{}, tooLarge()
+	}
 	url := "data:" + p.MediaType + ";base64," + base64.StdEncoding.EncodeToString(p.Data)
 	if picture {
 		return input{Type: "input_image", Detail: "auto", ImageURL: url}, nil
@@ -142,7 +146,8 @@ func (l *lowering) assistant(parts []llm.Content) error {
 		var err error
 		switch p.Kind {
 		case llm.Text:
-			if strings.TrimSpace(p.Text) != "" {
+			// What leads from a thought to a call may be a line end.
+			if p.Text != "" && (p.Maker == l.maker || strings.TrimSpace(p.Text) != "") {
 				l.notice(p.Text)
 				err = add(plainMessage{Type: "message", Role: "assistant", Phase: phaseOf(p.StateFor(l.maker)), Content: p.Text})
 			}

@@ -119,9 +119,13 @@ func join(first head, input [][]byte, last tail) ([]byte, error) {
 	buf.WriteString(`],`)
 	buf.Write(t[1:])
 	if buf.Len() > MaxRequest {
-		return nil, llm.Errorf(llm.InvalidRequest, "the request is larger than %d bytes", MaxRequest)
+		return nil, tooLarge()
 	}
 	return buf.Bytes(), nil
+}
+
+func tooLarge() error {
+	return llm.Errorf(llm.InvalidRequest, "the request is larger than %d bytes", MaxRequest)
 }
 
 func marshal(v any) ([]byte, error) {

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -32,7 +33,7 @@ type stretch struct {
 
 // call is one tool call under way.
 type call struct {
-	index   int // of its output part
+	index   int // of its output part, once it has started
 	name    string
 	wireID  string
 	args    strings.Builder // what was streamed
@@ -74,8 +75,8 @@ func (t *tracker) opens(kind string, at place) *entry {
 // goesOn gives the entry for a delta or for a part that is complete.
 func (t *tracker) goesOn(kind string, at place) *entry {
 	e := t.known(kind, at)
-	if e == nil && !at.index.known && at.id() == "" {
-		e = t.latest(kind)
+	if e == nil && !at.index.known {
+		e = t.latest(kind, at)
 	}
 	if e == nil {
 		e = t.add(kind)
@@ -90,8 +91,8 @@ func (t *tracker) closes(kind string, at place) *entry {
 	switch {
 	case e != nil && e.done && !e.is(at):
 		e = nil // one index for all items
-	case e == nil && !at.index.known && at.id() == "":
-		e = t.latest(kind)
+	case e == nil && !at.index.known:
+		e = t.latest(kind, at)
 	}
 	if e == nil {
 		e = t.add(kind)
@@ -145,10 +146,11 @@ func (t *tracker) known(kind string, at place) *entry {
 	return nil
 }
 
-// latest gives the last entry of a kind that is not complete.
-func (t *tracker) latest(kind string) *entry {
+// latest gives the last entry of a kind that is not complete and whose id, if
+// both have one, is not another.
+func (t *tracker) latest(kind string, at place) *entry {
 	for i := len(t.all) - 1; i >= 0; i-- {
-		if e := t.all[i]; e.kind == kind && !e.done {
+		if e := t.all[i]; e.kind == kind && !e.done && e.is(at) {
 			return e
 		}
 	}
@@ -177,17 +179,20 @@ func (t *tracker) register(e *entry, at place) {
 
 // is says whether the ids of a place are those of the entry, or say nothing.
 func (e *entry) is(at place) bool {
-	if e.id == "" || at.id() == "" || e.id == at.id() {
+	if e.id == "" || at.id() == "" || slices.Contains(at.ids, e.id) {
 		return true
 	}
-	return e.call != nil && e.call.wireID != "" && len(at.ids) > 1 && at.ids[1] == e.call.wireID
+	return e.call != nil && e.call.wireID != "" && slices.Contains(at.ids, e.call.wireID)
 }
 
+// id gives the first id that a place has.
 func (p place) id() string {
-	if len(p.ids) == 0 {
-		return ""
+	for _, id := range p.ids {
+		if id != "" {
+			return id
+		}
 	}
-	return p.ids[0]
+	return ""
 }
 
 // piece gives the stretch of a message's content.
