@@ -27,7 +27,8 @@ type stub interface {
 // vendors makes the stand-ins by name.
 func vendors() map[string]func() stub {
 	return map[string]func() stub{
-		"chat": chat,
+		"chat":      chat,
+		"responses": responses,
 	}
 }
 
