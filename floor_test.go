@@ -36,6 +36,7 @@ var floors = map[string]int{
 	// 7 adapters
 	"internal/sqlite": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
+	"internal/provider/openai": 7, "internal/provider/responsesstub": 7,
 	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7,
 	"internal/provider/gemini": 7, "internal/provider/geministub": 7,
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
@@ -51,6 +52,7 @@ var exceptions = map[string]string{
 	"internal/provider/gemini → internal/provider/wire":       "all vendors stand on one wire layer",
 	"internal/provider/openaicompat → internal/provider/wire": "all vendors stand on one wire layer",
 	"internal/provider/anthropic → internal/provider/wire":    "all vendors stand on one wire layer",
+	"internal/provider/openai → internal/provider/wire":       "all vendors stand on one wire layer",
 	"internal/cli → client":                                   "the command line speaks to a daemon through the client",
 	"internal/cli → internal/demo":                            "the demo is a command",
 	"internal/demo → client":                                  "the demo speaks to its daemon through the client",

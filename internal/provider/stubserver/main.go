@@ -30,6 +30,7 @@ func vendors() map[string]func() stub {
 		"chat":      chat,
 		"gemini":    gemini,
 		"anthropic": messages,
+		"responses": responses,
 	}
 }
 
