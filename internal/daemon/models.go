@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,9 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/models"
 	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/provider/anthropic"
+	"github.com/holdfast-dev/holdfast/internal/provider/gemini"
+	"github.com/holdfast-dev/holdfast/internal/provider/openai"
 	"github.com/holdfast-dev/holdfast/internal/provider/openaicompat"
 	"github.com/holdfast-dev/holdfast/internal/provider/wire"
 )
@@ -79,20 +83,45 @@ func makeModel(cfg *config.Config, name, model string, transport http.RoundTripp
 		at := config.Reference{Key: path + ".api_key", Ref: *r.APIKey}
 		key = func() (string, error) { return cfg.Use(at) }
 	}
-	caps := capabilities(&r, model)
+	if !goodBase(r.BaseURL) {
+		return nil, cfg.Mistake(path+".base_url", "want an absolute http or https URL without user, query and fragment")
+	}
+	caps, first, idle := capabilities(&r, model), r.FirstByte.Or(0), r.Idle.Or(0)
+	effort, budget := r.Reasoning.Effort, r.Reasoning.Budget
 	var m llm.Model
 	switch r.Provider {
+	case "openai":
+		m, err = openai.New(openai.Config{
+			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
+		})
+	case "anthropic":
+		m, err = anthropic.New(anthropic.Config{
+			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
+		})
+	case "gemini":
+		m, err = gemini.New(gemini.Config{
+			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
+		})
 	default:
 		m, err = openaicompat.New(openaicompat.Config{
-			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: r.FirstByte.Or(0), Idle: r.Idle.Or(0),
-			Caps: caps, MaxOutputTokens: r.MaxOutputTokens, Effort: r.Reasoning.Effort, ReasoningBudget: r.Reasoning.Budget, HostedTools: hosted,
+			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
 			Quirks: openaicompat.Quirks(r.Quirks),
 		})
 	}
-	if err != nil { // of what is left only the address can be wrong
-		return nil, cfg.Mistake(path+".base_url", "want an absolute http or https URL without user, query and fragment")
+	if err != nil {
+		return nil, cfg.Mistake(path, "%v", err)
 	}
 	return m, nil
+}
+
+// goodBase says whether an address may be the beginning of a vendor's. Empty: the vendor's own.
+func goodBase(base string) bool {
+	u, err := url.Parse(base)
+	return base == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
 // hostedTools gives the declared tools of a vendor as the JSON that it documents.
