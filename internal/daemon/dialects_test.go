@@ -420,3 +420,37 @@ func TestDialectsSwitch(t *testing.T) { // C37, C38, C41
 		}
 	}
 }
+
+// What a vendor wants back comes back to it in its place: on the next turn of
+// the run, and on a later run after a restart.
+func TestDialectsStateComesBack(t *testing.T) { // C37, C38, C41, I-17
+	marks := map[string][]string{ // in this order
+		"chat":      {`"content":"words"`, `"tool_calls":[`}, // its maker may want its thoughts back, see the adapter's own tests
+		"openai":    {`"encrypted_content":"`, `words`, `"type":"function_call"`, `"type":"function_call_output"`},
+		"anthropic": {`"sig.`, `"thinking":"thoughts 0"`, `"red.0.`, `"hidden.0.`, `words`, `"type":"tool_use"`, `"type":"tool_result"`},
+		"gemini":    {`words`, `"functionCall"`, `"c2lnbmF0dXJl0000"`, `"functionCall"`, `"functionResponse"`},
+	}
+	each(t, "found", func(t *testing.T, c *cast, route string) {
+		first := calls("a", "b")
+		first.think, first.text = true, "words"
+		c.plays[route] = []said{first, {text: "done"}, {text: "done"}}
+		s := c.session(&api.CreateSession{})
+		for i := range 2 {
+			if r := c.submit(s, &api.SubmitRun{Content: api.Text("go"), Route: route}); r.Status != api.RunCompleted {
+				t.Fatalf("run %d: %s %+v", i, r.Status, r.Error)
+			}
+			c.restart()
+		}
+		for i, body := range c.requests[route]()[1:] {
+			rest := string(body)
+			for _, m := range marks[route] {
+				_, after, found := strings.Cut(rest, m)
+				if !found {
+					t.Errorf("request %d lacks %s in its place: %s", i+1, m, body)
+					break
+				}
+				rest = after
+			}
+		}
+	})
+}
