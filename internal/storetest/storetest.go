@@ -22,6 +22,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Assets
 
 	// Close commits what waits and ends the store. A second call does nothing.
 	Close(ctx context.Context) error
@@ -100,6 +101,9 @@ func Run(t *testing.T, open Opener) {
 		{"delivery view", testDeliveries},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
+		{"assets", testAssets},
+		{"uses of assets", testAssetUses},
+		{"assets used and collected at once", testAssetRace},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &suite{t: t, open: open, dir: t.TempDir()}

@@ -11,7 +11,6 @@ import (
 	"iter"
 	"net/http"
 	"slices"
-	"strings"
 )
 
 // allCuts is up to which length a body is cut at every place; a longer one is
@@ -72,14 +71,18 @@ func LineEnds(body []byte) iter.Seq2[string, []byte] {
 // Cuts gives a body as it is: whole, byte by byte, and in two pieces cut at
 // every place.
 func Cuts(body []byte) iter.Seq2[string, io.Reader] {
+	return cuts(body, max(1, len(body)/allCuts*8))
+}
+
+// cuts cuts around each line end, and at every step-th place besides.
+func cuts(body []byte, step int) iter.Seq2[string, io.Reader] {
 	return func(yield func(string, io.Reader) bool) {
 		if !yield("whole", Reader(body)) || !yield("byte by byte", Bytes(body)) {
 			return
 		}
-		step := max(1, len(body)/allCuts*8)
 		for cut := 1; cut < len(body); cut++ {
-			near := strings.ContainsAny(string(body[max(0, cut-2):min(len(body), cut+2)]), "\r\n")
-			if len(body) > allCuts && !near && cut%step != 0 {
+			near := bytes.ContainsAny(body[max(0, cut-2):min(len(body), cut+2)], "\r\n")
+			if !near && cut%step != 0 {
 				continue
 			}
 			if !yield(fmt.Sprintf("cut at %d", cut), Reader(body, cut)) {
@@ -89,12 +92,17 @@ func Cuts(body []byte) iter.Seq2[string, io.Reader] {
 	}
 }
 
-// EveryWay gives a body whose lines end with LF with each kind of line end and
-// in all ways of Cuts. The first is the body as it is, whole.
+// EveryWay gives a body whose lines end with LF with each kind of line end:
+// with LF in all ways of Cuts, with CRLF and CR the same, with fewer cuts away
+// from the line ends. The first is the body as it is, whole.
 func EveryWay(body []byte) iter.Seq2[string, io.Reader] {
 	return func(yield func(string, io.Reader) bool) {
 		for end, text := range LineEnds(body) {
-			for how, r := range Cuts(text) {
+			step := max(1, len(body)/allCuts*8)
+			if end != "LF" {
+				step *= 16
+			}
+			for how, r := range cuts(text, step) {
 				if !yield(end+", "+how, r) {
 					return
 				}

@@ -2,6 +2,7 @@ package pieces
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"maps"
 	"strings"
@@ -22,11 +23,15 @@ func TestEveryWay(t *testing.T) {
 			}
 			seen[how] = true
 		}
-		want := 3*(1+len(long)) + 4*size // a CRLF has one byte more, and one cut
-		if size == 1 && len(seen) != want {
-			t.Errorf("%d ways, want %d", len(seen), want)
+		for cut := 1; cut < len(long); cut++ {
+			if near := bytes.Contains(long[cut-1:cut+1], []byte("\n")); (size == 1 || near) && !seen[fmt.Sprintf("LF, cut at %d", cut)] {
+				t.Errorf("no cut at %d", cut)
+			}
 		}
-		if size > 1 && (len(seen) < 170*8 || len(seen) > want) {
+		if !seen["CR, whole"] || !seen["CRLF, byte by byte"] || !seen["CRLF, cut at 8"] || !seen["CRLF, cut at 9"] {
+			t.Errorf("not all of CRLF and CR in %d ways", len(seen))
+		}
+		if size > 1 && len(seen) > 3*len(long) {
 			t.Errorf("%d ways of a long body", len(seen))
 		}
 	}

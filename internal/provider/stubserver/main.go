@@ -28,6 +28,8 @@ type stub interface {
 func vendors() map[string]func() stub {
 	return map[string]func() stub{
 		"chat":      chat,
+		"gemini":    gemini,
+		"anthropic": messages,
 		"responses": responses,
 	}
 }
