@@ -22,7 +22,7 @@ type hosted struct {
 }
 
 // notHosted are tools that the caller would have to run.
-var notHosted = []string{"function", "custom", "namespace", "computer", "computer_use_preview", "local_shell", "apply_patch"}
+var notHosted = []string{"function", "custom", "namespace", "computer", "computer_use_preview", "local_shell", "apply_patch", "programmatic_tool_calling"}
 
 // forCaller are items that wait for something that we never send.
 var forCaller = []string{"custom_tool_call", "computer_call", "local_shell_call", "apply_patch_call", "mcp_approval_request"}

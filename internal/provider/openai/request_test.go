@@ -197,7 +197,7 @@ func TestOpenItems(t *testing.T) {
 		"lone surrogate":   {events(done(`{"type":"reasoning","id":"rs","summary":[],"encrypted_content":"\ud83d"}`)), nil},
 		"hosted, not UTF8": {events(done("{\"type\":\"web_search_call\",\"id\":\"ws\",\"status\":\"completed\",\"x\":\"\xff\"}")), []string{"call web_search ws ", "result ws  false"}},
 	} {
-		got := everyWay(t, tt.body)
+		got := someWays(t, tt.body)
 		if got.Err != nil || !slices.Equal(got.Hosted, tt.hosted) {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -252,10 +252,25 @@ func TestReasoningText(t *testing.T) {
 		"item only":   {`{"type":"response.output_item.done","item":` + item + `}`, done(item)},
 		"answer only": {done(item)},
 	} {
-		got := everyWay(t, events(list...))
+		got := someWays(t, events(list...))
 		if got.Err != nil || got.Reasoning != "why\n\nhow" || len(got.Parts) != 1 || string(got.Parts[0].State) != item {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// A paused answer goes back unchanged as the last of the input.
+func TestContinues(t *testing.T) {
+	stub := responsesstub.New(responsesstub.Replies(responsesstub.Reply{Think: true, Text: "Let me", Phase: "commentary", Incomplete: "max_output_tokens"}, responsesstub.Reply{Text: " see."}))
+	m := model(t, Config{HTTP: over(t, stub)})
+	first := ask(t, t.Context(), m, hello)
+	got := ask(t, t.Context(), m, &llm.Request{Messages: append(slices.Clone(hello.Messages), llm.Message{Role: llm.Assistant, Parts: first.Parts}), Continues: true})
+	if got.Err != nil || got.Text != " see." {
+		t.Fatal(got, stub.Violations())
+	}
+	in := stub.Requests()[1].Input
+	if last := in[len(in)-1]; len(in) != 3 || in[1].Type != "reasoning" || last.Role != "assistant" || last.Text != "Let me" || last.Phase != "commentary" {
+		t.Errorf("%+v", in)
 	}
 }
 
@@ -699,7 +714,7 @@ func TestFieldRows(t *testing.T) {
 			continue
 		}
 		n++
-		if got := everyWay(t, v.Body); got.Err == nil || got.Err.Class != llm.Server || got.Err.Code != "server_error" || got.Err.Message != "retry later" || got.Text != "Part" {
+		if got := someWays(t, v.Body); got.Err == nil || got.Err.Class != llm.Server || got.Err.Code != "server_error" || got.Err.Message != "retry later" || got.Text != "Part" {
 			t.Errorf("%s: %v", v.Name, got)
 		}
 	}

@@ -51,6 +51,7 @@ var table = []rule{
 		"model_not_found", "not_found_error", "notfounderror", "invalid_model", "invalid_value",
 		"unsupported_parameter", "unsupported_value", "request_too_large", "string_above_max_length",
 	}},
+	{class: llm.Billing, codes: []string{"credit_balance_exhausted"}},
 	{class: llm.ContentFilter, codes: []string{"image_content_policy_violation", "bio_policy"}},
 	{class: llm.InvalidRequest, codes: []string{
 		"invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url", "invalid_image_mode", "image_too_large",
