@@ -232,7 +232,7 @@ func (a *assembler) grow(b *block, d *delta) error {
 	case b.kind == kindThinking:
 		b.text.WriteString(d.Thinking)
 		if d.Signature != "" {
-			b.signature, b.grown = d.Signature, true
+			b.signature = d.Signature
 			n -= len(d.Signature)
 		}
 	case b.kind == kindCall || b.kind == kindHostedCall:

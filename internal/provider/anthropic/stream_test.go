@@ -491,7 +491,8 @@ func TestBounds(t *testing.T) {
 		"text":   endless(start+events(blockStart(0, `{"type":"text","text":""}`)), func(int) string { return more }),
 	} {
 		got := read(t, "text/event-stream", r)
-		if got.Err == nil || got.Err.Class != llm.Server || !strings.Contains(got.Err.Message, "than") {
+		want := map[string]string{"calls": "more than 256 tool calls", "blocks": "more than 1024 blocks", "text": "larger than 33554432 bytes"}[name]
+		if got.Err == nil || got.Err.Class != llm.Server || !strings.Contains(got.Err.Message, want) {
 			t.Errorf("%s: %v", name, got.Err)
 		}
 	}
