@@ -113,12 +113,14 @@ func (a *assembler) event(e *streamEvent) error {
 		}
 		return a.pump()
 	case "content_block_delta":
-		if b := a.find(e.Index); b != nil {
-			if err := a.grow(b, &e.Delta); err != nil {
-				return err
-			}
-			return a.pump()
+		b, err := a.grown(e)
+		if b == nil || err != nil {
+			return err
 		}
+		if err := a.grow(b, &e.Delta); err != nil {
+			return err
+		}
+		return a.pump()
 	case "content_block_stop":
 		if b := a.find(e.Index); b != nil {
 			b.stopped = true
@@ -162,6 +164,24 @@ func (a *assembler) find(index number) *block {
 		return nil
 	}
 	return a.blocks[len(a.blocks)-1]
+}
+
+// grown gives the block that a delta goes on with. Words whose block never
+// began begin one: they must not be lost.
+func (a *assembler) grown(e *streamEvent) (*block, error) {
+	b := a.find(e.Index)
+	if b != nil || e.Delta.Text == "" && e.Delta.Thinking == "" {
+		return b, nil
+	}
+	raw := `{"type":"text","text":""}`
+	if e.Delta.Text == "" {
+		raw = `{"type":"thinking","thinking":"","signature":""}`
+	}
+	b, err := a.start(json.RawMessage(raw))
+	if err == nil && e.Index.known {
+		a.byIndex[e.Index.n] = b
+	}
+	return b, err
 }
 
 func (a *assembler) start(raw json.RawMessage) (*block, error) {
@@ -212,7 +232,7 @@ func (a *assembler) grow(b *block, d *delta) error {
 	case b.kind == kindThinking:
 		b.text.WriteString(d.Thinking)
 		if d.Signature != "" {
-			b.signature, b.grown = d.Signature, true
+			b.signature = d.Signature
 			n -= len(d.Signature)
 		}
 	case b.kind == kindCall || b.kind == kindHostedCall:

@@ -73,7 +73,7 @@ type Config struct {
 	// later); older ones take a ReasoningBudget.
 	Effort string
 	// ReasoningBudget is the tokens of manual thinking, 0 for none. It is for
-	// models before 4.6; later ones refuse it.
+	// models before 4.7; later ones refuse it.
 	ReasoningBudget int
 	// HostedTools are tools that the vendor runs, as its API documents them. An
 	// object of type "url" names an MCP server that the vendor calls, and goes

@@ -744,7 +744,9 @@ func (g *generator) assistant() llm.Message {
 			state(llm.Reasoning, messagesstub.Block{"type": "thinking", "thinking": "x", "signature": ""})
 		case 4:
 			state(llm.Hosted, messagesstub.Hosted(id, "web_search", `{"query":"x"}`))
-			state(llm.Hosted, messagesstub.Found(id, "https://x.test/"))
+			for range rapid.IntRange(1, 2).Draw(g.rt, "results") {
+				state(llm.Hosted, messagesstub.Found(id, "https://x.test/"))
+			}
 		case 5: // cut before the result
 			state(llm.Hosted, messagesstub.Hosted(id, "web_search", `{"query":"x"}`))
 		case 6:

@@ -436,7 +436,12 @@ func TestNoise(t *testing.T) {
 	// Unknown members and members of an odd type are as good as absent.
 	odd := events(`{"type":"message_start","message":{"usage":"none","content":null,"id":7},"x":1}`, `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":null,"x":[]}}`,
 		`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"ok","thinking":null,"signature":5}}`, `{"type":"content_block_delta","index":0,"delta":{"type":"new_delta","text":null}}`,
-		`{"type":"content_block_delta","index":9,"delta":{"type":"text_delta","text":"nowhere"}}`, blockStop(0), textDelta(0, "late"), `{"type":"message_delta","delta":null}`, messageDelta("end_turn"), messageStop)
+		inputDelta(9, "{}"), blockStop(0), textDelta(0, "late"), `{"type":"message_delta","delta":null}`, messageDelta("end_turn"), messageStop)
+	// Words whose block never began are not lost.
+	bare := events(blockDelta(0, `{"type":"thinking_delta","thinking":"hm"}`), blockDelta(0, `{"type":"signature_delta","signature":"s"}`), blockStop(0), textDelta(1, "o"), textDelta(1, "k"), messageDelta("end_turn"))
+	if got := someWays(t, bare); got.Err != nil || got.text(llm.TextEnd) != "ok" || got.Parts[0].State != `{"type":"thinking","thinking":"hm","signature":"s"}` {
+		t.Error(got)
+	}
 	if got := someWays(t, odd); got.Err != nil || got.text(llm.TextEnd) != "ok" {
 		t.Error(got)
 	}
@@ -486,7 +491,8 @@ func TestBounds(t *testing.T) {
 		"text":   endless(start+events(blockStart(0, `{"type":"text","text":""}`)), func(int) string { return more }),
 	} {
 		got := read(t, "text/event-stream", r)
-		if got.Err == nil || got.Err.Class != llm.Server || !strings.Contains(got.Err.Message, "than") {
+		want := map[string]string{"calls": "more than 256 tool calls", "blocks": "more than 1024 blocks", "text": "larger than 33554432 bytes"}[name]
+		if got.Err == nil || got.Err.Class != llm.Server || !strings.Contains(got.Err.Message, want) {
 			t.Errorf("%s: %v", name, got.Err)
 		}
 	}

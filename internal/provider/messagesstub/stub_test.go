@@ -45,115 +45,158 @@ func post(s *Stub, body string, header ...string) *httptest.ResponseRecorder {
 	return w
 }
 
-// Each rule of the vendor is enforced, and what keeps them is let through.
-func TestRules(t *testing.T) {
-	thinking, hidden, redacted := string(Thinking("t").JSON()), string(Hidden("h").JSON()), string(Redacted("r").JSON())
-	hosted, found := string(Hosted("s1", "web_search", "{}").JSON()), string(Found("s1", "u").JSON())
-	code := string(Hosted("s1", "code_execution", "{}").JSON())
-	file := func(kind, media, data string) string {
-		return `{"type":"` + kind + `","source":{"type":"base64","media_type":"` + media + `","data":"` + base64.StdEncoding.EncodeToString([]byte(data)) + `"}}`
-	}
-	tools := func(list ...string) string { return `,"tools":[` + strings.Join(list, ",") + `]` }
-	mark := func(n int) string {
-		return asked(slices.Repeat([]string{`{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}`}, n)...)
-	}
-	manual := `,"thinking":{"type":"enabled","budget_tokens":1024}`
-	tests := []struct{ name, body, want string }{
-		{"good", body(`,"system":"s","stream":true,"metadata":{"user_id":"u"},"temperature":1`, hi), ""},
-		{"good blocks", body(`,"system":[{"type":"text","text":"s"}]`, asked(text("x"), file("image", "image/png", "\x89PNG"), file("document", "application/pdf", "%PDF"))), ""},
-		{"good tools", body(tools(tool, search)+`,"tool_choice":{"type":"auto","disable_parallel_tool_use":true}`, hi), ""},
-		{"good round", body(tools(tool)+`,"tool_choice":{"type":"none"}`, hi, said(thinking, text("x"), use("a"), use("b")), asked(result("b"), result("a"), text("y"))), ""},
-		{"good thinking", body(manual+tools(tool), hi, said(thinking, hidden, redacted, use("a")), asked(result("a")), said(use("b")), asked(result("b"))), ""},
-		{"good adaptive", body(`,"thinking":{"type":"adaptive","display":"summarized"},"output_config":{"effort":"high"}`+tools(tool), hi, said(use("a")), asked(result("a"))), ""},
-		{"good pause", body(tools(search), hi, said(text("x "), hosted)), ""},
-		{"good search", body(tools(search), hi, said(hosted, found, text("x")), hi), ""},
-		{"good pending", body(tools(tool, search), hi, said(hosted, use("a")), asked(result("a"))), ""},
-		{"good pending code", body(`,"container":"c"`+tools(tool, runner), hi, said(code, use("a")), asked(result("a"))), ""},
-		{"good format", body(`,"output_config":{"format":{"type":"json_schema","schema":{"type":"object","properties":{},"additionalProperties":false}}}`, hi), ""},
-		{"good two of a role", body("", hi, hi, said(text("x")), said(text("y")), hi), ""},
-		{"good marks", body("", mark(4)), ""},
+// rule is a request, and a part of what the stub says of it; "" for nothing.
+type rule struct{ name, body, want string }
 
-		{"no JSON", `{`, "not valid JSON"},
-		{"repeated name", `{"model":"m","model":"m","max_tokens":1,"messages":[` + hi + `]}`, "not valid JSON"},
-		{"lone surrogate", body("", asked(`{"type":"text","text":"\ud83d"}`)), "not valid JSON"},
-		{"unknown member", body(`,"x":1`, hi), "unknown field"},
-		{"wrong type", body(`,"stream":"yes"`, hi), "body:"},
-		{"no model", `{"max_tokens":1,"messages":[` + hi + `]}`, "model: Field required"},
-		{"no max_tokens", `{"model":"m","messages":[` + hi + `]}`, "max_tokens: Field required"},
-		{"too many tokens", `{"model":"m","max_tokens":999999,"messages":[` + hi + `]}`, "max_tokens"},
-		{"no messages", body(""), "at least one message"},
-		{"empty system", body(`,"system":[{"type":"text","text":" "}]`, hi), "must be non-empty"},
-		{"unknown role", body("", from("system", text("x"))), "want user or assistant"},
-		{"assistant first", body("", said(text("x")), hi), "must use the \"user\" role"},
-		{"no content", body("", asked()), "non-empty content"},
-		{"blank text", body("", asked(text(" \n"))), "non-whitespace"},
-		{"unknown block", body("", asked(`{"type":"video"}`)), "is not known"},
-		{"unknown member of a block", body("", asked(`{"type":"text","text":"x","mood":1}`)), "Extra inputs"},
-		{"call of the user", body(tools(tool), asked(use("a"))), "not allowed in `user`"},
-		{"image of the assistant", body("", hi, said(file("image", "image/png", "\x89PNG")), hi), "not allowed in `assistant`"},
-		{"result of the assistant", body(tools(tool), hi, said(result("a")), hi), "not allowed in `assistant`"},
-		{"citations of the user", body("", asked(`{"type":"text","text":"x","citations":[]}`)), "citations are the assistant's"},
-		{"prefill", body("", hi, said(text("x"))), "prefill"},
-		{"space at the end", body(tools(search), hi, said(hosted, found, text("x "))), "trailing whitespace"},
-		{"bad base64", body("", asked(strings.Replace(file("image", "image/png", "\x89PNG"), `"data":"`, `"data":"!`, 1))), "want base64"},
-		{"media type", body("", asked(file("image", "image/bmp", "BM"))), "not accepted"},
-		{"PDF as image", body("", asked(file("image", "application/pdf", "%PDF"))), "not accepted"},
-		{"another file", body("", asked(file("image", "image/png", "GIF89a"))), "Could not process"},
-		{"huge image", body("", asked(file("image", "image/png", "\x89PNG"+strings.Repeat("x", maxImage)))), "exceeds the maximum"},
+func file(kind, media, data string) string {
+	return `{"type":"` + kind + `","source":{"type":"base64","media_type":"` + media + `","data":"` + base64.StdEncoding.EncodeToString([]byte(data)) + `"}}`
+}
 
-		{"no result", body(tools(tool), hi, said(use("a")), hi), "without `tool_result` blocks"},
-		{"half the results", body(tools(tool), hi, said(use("a"), use("b")), asked(result("a"))), "without `tool_result` blocks"},
-		{"last call open", body(tools(tool), hi, said(use("a"))), "without `tool_result` blocks"},
-		{"result too late", body(tools(tool), hi, said(use("a")), hi, said(text("x")), asked(result("a"))), "unexpected `tool_use_id`"},
-		{"two results", body(tools(tool), hi, said(use("a")), asked(result("a"), result("a"))), "unexpected `tool_use_id`"},
-		{"result behind text", body(tools(tool), hi, said(use("a")), asked(text("x"), result("a"))), "must come first"},
-		{"one id twice", body(tools(tool), hi, said(use("a")), asked(result("a")), said(use("a")), asked(result("a"))), "must be unique"},
-		{"bad id", body(tools(tool), hi, said(use("a b")), asked(result("a b"))), "should match pattern"},
-		{"input no object", body(tools(tool), hi, said(`{"type":"tool_use","id":"a","name":"f","input":"{}"}`), asked(result("a"))), "valid dictionary"},
-		{"empty error", body(tools(tool), hi, said(use("a")), asked(`{"type":"tool_result","tool_use_id":"a","content":"","is_error":true}`)), "cannot be empty"},
-		{"calls without tools", body("", hi, said(use("a")), asked(result("a"))), "must define tools"},
+func tools(list ...string) string { return `,"tools":[` + strings.Join(list, ",") + `]` }
 
-		{"choice without tools", body(`,"tool_choice":{"type":"none"}`, hi), "only be specified while providing tools"},
-		{"unknown choice", body(tools(tool)+`,"tool_choice":{"type":"must"}`, hi), "is not known"},
-		{"serial none", body(tools(tool)+`,"tool_choice":{"type":"none","disable_parallel_tool_use":true}`, hi), "Extra inputs"},
-		{"forced with thinking", body(manual+tools(tool)+`,"tool_choice":{"type":"any"}`, hi), "forces tool use"},
-		{"tool twice", body(tools(tool, tool), hi), "must be unique"},
-		{"tool name", body(tools(strings.Replace(tool, `"f"`, `"a.b"`, 1)), hi), "should match pattern"},
-		{"tool schema", body(tools(`{"name":"f","input_schema":{"anyOf":[],"type":"object"}}`), hi), "input_schema"},
-		{"unknown member of a tool", body(tools(`{"name":"f","input_schema":{"type":"object"},"x":1}`), hi), "unknown field"},
-		{"unknown hosted tool", body(tools(`{"type":"telepathy_20250101","name":"t"}`), hi), "is not known"},
-		{"MCP without its beta", body(tools(`{"type":"mcp_toolset","mcp_server_name":"d"}`)+`,"mcp_servers":[{"type":"url","url":"https://x.test","name":"d"}]`, hi), "mcp_servers: Extra"},
-		{"MCP without server", body(tools(`{"type":"mcp_toolset","mcp_server_name":"d"}`), hi), "no MCP server"},
-		{"five marks", body("", mark(5)), "maximum of 4"},
-		{"odd mark", body("", asked(`{"type":"text","text":"x","cache_control":{"type":"for ever"}}`)), "want ephemeral"},
-		{"mark on thinking", body("", hi, said(strings.Replace(thinking, `{`, `{"cache_control":{"type":"ephemeral"},`, 1), text("x")), hi), "Extra inputs"},
+// marked is a message with n marks of the cache.
+func marked(n int) string {
+	return asked(slices.Repeat([]string{`{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}`}, n)...)
+}
 
-		{"small budget", body(`,"thinking":{"type":"enabled","budget_tokens":100}`, hi), "greater than or equal to 1024"},
-		{"large budget", body(`,"thinking":{"type":"enabled","budget_tokens":2000}`, hi), "must be greater than"},
-		{"no budget", body(`,"thinking":{"type":"enabled"}`, hi), "Field required"},
-		{"adaptive budget", body(`,"thinking":{"type":"adaptive","budget_tokens":1024}`, hi), "Extra inputs"},
-		{"binding without its beta", body(`,"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"drop_block"}}`, hi), "Extra inputs"},
-		{"unknown thinking", body(`,"thinking":{"type":"deep"}`, hi), "is not known"},
-		{"unknown effort", body(`,"output_config":{"effort":"minimal"}`, hi), "effort"},
-		{"changed thinking", body("", hi, said(strings.Replace(thinking, `"t"`, `"T"`, 1), text("x")), hi), "Invalid `signature`"},
-		{"shown thinking", body("", hi, said(strings.Replace(hidden, `"thinking":""`, `"thinking":"x"`, 1), text("x")), hi), "Invalid `signature`"},
-		{"unsigned thinking", body("", hi, said(`{"type":"thinking","thinking":"t"}`, text("x")), hi), "Invalid `signature`"},
-		{"changed data", body("", hi, said(strings.Replace(redacted, "red.r", "red.R", 1), text("x")), hi), "Invalid `data`"},
-		{"thinking last", body("", hi, said(text("x"), thinking), hi), "final block"},
-		{"manual thinking, none in the turn", body(manual+tools(tool), hi, said(use("a")), asked(result("a"))), "must start with a thinking block"},
-		{"manual thinking, text first", body(manual+tools(tool), hi, said(text("x"), thinking, use("a")), asked(result("a"))), "must start with a thinking block"},
-		{"thinking off, thinking last said", body(`,"thinking":{"type":"disabled"}`+tools(search), hi, said(thinking, hosted)), "When thinking is disabled"},
+const manual = `,"thinking":{"type":"enabled","budget_tokens":1024}`
 
-		{"search without result", body(tools(search), hi, said(hosted, text("x")), hi), "without a corresponding result"},
-		{"result without search", body(tools(search), hi, said(found, text("x")), hi), "unexpected `tool_use_id`"},
-		{"search twice", body(tools(search), hi, said(hosted, found, hosted, found), hi), "must be unique"},
-		{"code without its container", body(tools(tool, runner), hi, said(code, use("a")), asked(result("a"))), "container_id is required"},
-		{"container without tool", body(`,"container":"c"`, hi), "runs in a container"},
-		{"caller without call", body(tools(tool, runner), hi, said(string(CodeUse("a", "f", "{}", "s9").JSON())), asked(result("a"))), "no call of the id"},
-		{"format behind a pause", body(tools(search)+`,"output_config":{"format":{"type":"json_schema","schema":{"type":"object","properties":{},"additionalProperties":false}}}`, hi, said(hosted)), "prefilled"},
-		{"schema of a format", body(`,"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`, hi), "output_config.format.schema"},
-	}
-	for _, tt := range tests {
+var (
+	thinking = string(Thinking("t").JSON())
+	hidden   = string(Hidden("h").JSON())
+	redacted = string(Redacted("r").JSON())
+	hosted   = string(Hosted("s1", "web_search", "{}").JSON())
+	found    = string(Found("s1", "u").JSON())
+	code     = string(Hosted("s1", "code_execution", "{}").JSON())
+)
+
+// What keeps the rules of the vendor is let through.
+func TestGood(t *testing.T) {
+	check(t,
+		rule{"good", body(`,"system":"s","stream":true,"metadata":{"user_id":"u"},"temperature":1`, hi), ""},
+		rule{"good blocks", body(`,"system":[{"type":"text","text":"s"}]`, asked(text("x"), file("image", "image/png", "\x89PNG"), file("document", "application/pdf", "%PDF"))), ""},
+		rule{"good tools", body(tools(tool, search)+`,"tool_choice":{"type":"auto","disable_parallel_tool_use":true}`, hi), ""},
+		rule{"good round", body(tools(tool)+`,"tool_choice":{"type":"none"}`, hi, said(thinking, text("x"), use("a"), use("b")), asked(result("b"), result("a"), text("y"))), ""},
+		rule{"good thinking", body(manual+tools(tool), hi, said(thinking, hidden, redacted, use("a")), asked(result("a")), said(use("b")), asked(result("b"))), ""},
+		rule{"good adaptive", body(`,"thinking":{"type":"adaptive","display":"summarized"},"output_config":{"effort":"high"}`+tools(tool), hi, said(use("a")), asked(result("a"))), ""},
+		rule{"good pause", body(tools(search), hi, said(text("x "), hosted)), ""},
+		rule{"good search", body(tools(search), hi, said(hosted, found, text("x")), hi), ""},
+		rule{"good pending", body(tools(tool, search), hi, said(hosted, use("a")), asked(result("a"))), ""},
+		rule{"good pending code", body(`,"container":"c"`+tools(tool, runner), hi, said(code, use("a")), asked(result("a"))), ""},
+		rule{"good format", body(`,"output_config":{"format":{"type":"json_schema","schema":{"type":"object","properties":{},"additionalProperties":false}}}`, hi), ""},
+		rule{"good two of a role", body("", hi, hi, said(text("x")), said(text("y")), hi), ""},
+		rule{"good marks", body("", marked(4)), ""},
+	)
+}
+
+// Rules of the request, of messages and of files.
+func TestMessageRules(t *testing.T) {
+	check(t,
+		rule{"no JSON", `{`, "not valid JSON"},
+		rule{"repeated name", `{"model":"m","model":"m","max_tokens":1,"messages":[` + hi + `]}`, "not valid JSON"},
+		rule{"lone surrogate", body("", asked(`{"type":"text","text":"\ud83d"}`)), "not valid JSON"},
+		rule{"unknown member", body(`,"x":1`, hi), "unknown field"},
+		rule{"wrong type", body(`,"stream":"yes"`, hi), "body:"},
+		rule{"no model", `{"max_tokens":1,"messages":[` + hi + `]}`, "model: Field required"},
+		rule{"no max_tokens", `{"model":"m","messages":[` + hi + `]}`, "max_tokens: Field required"},
+		rule{"too many tokens", `{"model":"m","max_tokens":999999,"messages":[` + hi + `]}`, "max_tokens"},
+		rule{"no messages", body(""), "at least one message"},
+		rule{"empty system", body(`,"system":[{"type":"text","text":" "}]`, hi), "must be non-empty"},
+		rule{"unknown role", body("", from("system", text("x"))), "want user or assistant"},
+		rule{"assistant first", body("", said(text("x")), hi), "must use the \"user\" role"},
+		rule{"no content", body("", asked()), "non-empty content"},
+		rule{"blank text", body("", asked(text(" \n"))), "non-whitespace"},
+		rule{"unknown block", body("", asked(`{"type":"video"}`)), "is not known"},
+		rule{"unknown member of a block", body("", asked(`{"type":"text","text":"x","mood":1}`)), "Extra inputs"},
+		rule{"call of the user", body(tools(tool), asked(use("a"))), "not allowed in `user`"},
+		rule{"image of the assistant", body("", hi, said(file("image", "image/png", "\x89PNG")), hi), "not allowed in `assistant`"},
+		rule{"result of the assistant", body(tools(tool), hi, said(result("a")), hi), "not allowed in `assistant`"},
+		rule{"citations of the user", body("", asked(`{"type":"text","text":"x","citations":[]}`)), "citations are the assistant's"},
+		rule{"prefill", body("", hi, said(text("x"))), "prefill"},
+		rule{"space at the end", body(tools(search), hi, said(hosted, found, text("x "))), "trailing whitespace"},
+		rule{"bad base64", body("", asked(strings.Replace(file("image", "image/png", "\x89PNG"), `"data":"`, `"data":"!`, 1))), "want base64"},
+		rule{"media type", body("", asked(file("image", "image/bmp", "BM"))), "not accepted"},
+		rule{"PDF as image", body("", asked(file("image", "application/pdf", "%PDF"))), "not accepted"},
+		rule{"another file", body("", asked(file("image", "image/png", "GIF89a"))), "Could not process"},
+		rule{"huge image", body("", asked(file("image", "image/png", "\x89PNG"+strings.Repeat("x", maxImage)))), "exceeds the maximum"},
+	)
+}
+
+// Rules of calls and their results.
+func TestCallRules(t *testing.T) {
+	check(t,
+		rule{"no result", body(tools(tool), hi, said(use("a")), hi), "without `tool_result` blocks"},
+		rule{"half the results", body(tools(tool), hi, said(use("a"), use("b")), asked(result("a"))), "without `tool_result` blocks"},
+		rule{"last call open", body(tools(tool), hi, said(use("a"))), "without `tool_result` blocks"},
+		rule{"result too late", body(tools(tool), hi, said(use("a")), hi, said(text("x")), asked(result("a"))), "unexpected `tool_use_id`"},
+		rule{"two results", body(tools(tool), hi, said(use("a")), asked(result("a"), result("a"))), "unexpected `tool_use_id`"},
+		rule{"result behind text", body(tools(tool), hi, said(use("a")), asked(text("x"), result("a"))), "must come first"},
+		rule{"one id twice", body(tools(tool), hi, said(use("a")), asked(result("a")), said(use("a")), asked(result("a"))), "must be unique"},
+		rule{"bad id", body(tools(tool), hi, said(use("a b")), asked(result("a b"))), "should match pattern"},
+		rule{"input no object", body(tools(tool), hi, said(`{"type":"tool_use","id":"a","name":"f","input":"{}"}`), asked(result("a"))), "valid dictionary"},
+		rule{"empty error", body(tools(tool), hi, said(use("a")), asked(`{"type":"tool_result","tool_use_id":"a","content":"","is_error":true}`)), "cannot be empty"},
+		rule{"calls without tools", body("", hi, said(use("a")), asked(result("a"))), "must define tools"},
+	)
+}
+
+// Rules of tools, of the choice and of marks.
+func TestToolRules(t *testing.T) {
+	check(t,
+		rule{"choice without tools", body(`,"tool_choice":{"type":"none"}`, hi), "only be specified while providing tools"},
+		rule{"unknown choice", body(tools(tool)+`,"tool_choice":{"type":"must"}`, hi), "is not known"},
+		rule{"serial none", body(tools(tool)+`,"tool_choice":{"type":"none","disable_parallel_tool_use":true}`, hi), "Extra inputs"},
+		rule{"forced with thinking", body(manual+tools(tool)+`,"tool_choice":{"type":"any"}`, hi), "forces tool use"},
+		rule{"tool twice", body(tools(tool, tool), hi), "must be unique"},
+		rule{"tool name", body(tools(strings.Replace(tool, `"f"`, `"a.b"`, 1)), hi), "should match pattern"},
+		rule{"tool schema", body(tools(`{"name":"f","input_schema":{"anyOf":[],"type":"object"}}`), hi), "input_schema"},
+		rule{"unknown member of a tool", body(tools(`{"name":"f","input_schema":{"type":"object"},"x":1}`), hi), "unknown field"},
+		rule{"unknown hosted tool", body(tools(`{"type":"telepathy_20250101","name":"t"}`), hi), "is not known"},
+		rule{"MCP without its beta", body(tools(`{"type":"mcp_toolset","mcp_server_name":"d"}`)+`,"mcp_servers":[{"type":"url","url":"https://x.test","name":"d"}]`, hi), "mcp_servers: Extra"},
+		rule{"MCP without server", body(tools(`{"type":"mcp_toolset","mcp_server_name":"d"}`), hi), "no MCP server"},
+		rule{"five marks", body("", marked(5)), "maximum of 4"},
+		rule{"odd mark", body("", asked(`{"type":"text","text":"x","cache_control":{"type":"for ever"}}`)), "want ephemeral"},
+		rule{"mark on thinking", body("", hi, said(strings.Replace(thinking, `{`, `{"cache_control":{"type":"ephemeral"},`, 1), text("x")), hi), "Extra inputs"},
+	)
+}
+
+// Rules of thinking.
+func TestThinkingRules(t *testing.T) {
+	check(t,
+		rule{"small budget", body(`,"thinking":{"type":"enabled","budget_tokens":100}`, hi), "greater than or equal to 1024"},
+		rule{"large budget", body(`,"thinking":{"type":"enabled","budget_tokens":2000}`, hi), "must be greater than"},
+		rule{"no budget", body(`,"thinking":{"type":"enabled"}`, hi), "Field required"},
+		rule{"adaptive budget", body(`,"thinking":{"type":"adaptive","budget_tokens":1024}`, hi), "Extra inputs"},
+		rule{"binding without its beta", body(`,"thinking":{"type":"adaptive","block_binding":{"prefix_mismatch_behavior":"drop_block"}}`, hi), "Extra inputs"},
+		rule{"unknown thinking", body(`,"thinking":{"type":"deep"}`, hi), "is not known"},
+		rule{"unknown effort", body(`,"output_config":{"effort":"minimal"}`, hi), "effort"},
+		rule{"changed thinking", body("", hi, said(strings.Replace(thinking, `"t"`, `"T"`, 1), text("x")), hi), "Invalid `signature`"},
+		rule{"shown thinking", body("", hi, said(strings.Replace(hidden, `"thinking":""`, `"thinking":"x"`, 1), text("x")), hi), "Invalid `signature`"},
+		rule{"unsigned thinking", body("", hi, said(`{"type":"thinking","thinking":"t"}`, text("x")), hi), "Invalid `signature`"},
+		rule{"changed data", body("", hi, said(strings.Replace(redacted, "red.r", "red.R", 1), text("x")), hi), "Invalid `data`"},
+		rule{"thinking last", body("", hi, said(text("x"), thinking), hi), "final block"},
+		rule{"manual thinking, none in the turn", body(manual+tools(tool), hi, said(use("a")), asked(result("a"))), "must start with a thinking block"},
+		rule{"manual thinking, text first", body(manual+tools(tool), hi, said(text("x"), thinking, use("a")), asked(result("a"))), "must start with a thinking block"},
+		rule{"thinking off, thinking last said", body(`,"thinking":{"type":"disabled"}`+tools(search), hi, said(thinking, hosted)), "When thinking is disabled"},
+	)
+}
+
+// Rules of what the vendor runs itself.
+func TestHostedRules(t *testing.T) {
+	check(t,
+		rule{"search without result", body(tools(search), hi, said(hosted, text("x")), hi), "without a corresponding result"},
+		rule{"result without search", body(tools(search), hi, said(found, text("x")), hi), "unexpected `tool_use_id`"},
+		rule{"search twice", body(tools(search), hi, said(hosted, found, hosted, found), hi), "must be unique"},
+		rule{"code without its container", body(tools(tool, runner), hi, said(code, use("a")), asked(result("a"))), "container_id is required"},
+		rule{"container without tool", body(`,"container":"c"`, hi), "runs in a container"},
+		rule{"caller without call", body(tools(tool, runner), hi, said(string(CodeUse("a", "f", "{}", "s9").JSON())), asked(result("a"))), "no call of the id"},
+		rule{"format behind a pause", body(tools(search)+`,"output_config":{"format":{"type":"json_schema","schema":{"type":"object","properties":{},"additionalProperties":false}}}`, hi, said(hosted)), "prefilled"},
+		rule{"schema of a format", body(`,"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}`, hi), "output_config.format.schema"},
+	)
+}
+
+func check(t *testing.T, rules ...rule) {
+	t.Helper()
+	for _, tt := range rules {
 		t.Run(tt.name, func(t *testing.T) {
 			s := New(Replies(Reply{Blocks: []Block{Text("ok")}}))
 			w := post(s, tt.body)
