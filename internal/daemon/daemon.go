@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/version"
@@ -38,6 +39,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Snapshots
 }
 
 // Options are what a test or a door adds to the configuration.
@@ -57,19 +59,20 @@ type Options struct {
 
 // Daemon is one process life of a node.
 type Daemon struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	random   io.Reader
-	sqlite   *sqlite.Store
-	store    Store
-	hub      live.Hub
-	lane     *lane.Lane
-	delivery *delivery.Room
-	models   *models
-	intake   *admission.Admission
-	closers  []func()
-	http     *httpapi.Handler
-	stopping chan struct{}
+	cfg       *config.Config
+	log       *slog.Logger
+	random    io.Reader
+	sqlite    *sqlite.Store
+	store     Store
+	hub       live.Hub
+	lane      *lane.Lane
+	snapshots *snapshot.Room
+	delivery  *delivery.Room
+	models    *models
+	intake    *admission.Admission
+	closers   []func()
+	http      *httpapi.Handler
+	stopping  chan struct{}
 
 	mu      sync.Mutex
 	ready   bool
@@ -95,7 +98,7 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
 	store, err := sqlite.Open(ctx, sqlite.Config{
 		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
-		Random: opt.Random, OnCommit: d.committed,
+		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.committed,
 	})
 	if err != nil {
 		return nil, err
@@ -149,8 +152,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	l := d.cfg.Limits
+	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
 	eng := engine.New(engine.Config{
-		Log: d.store, Hub: &d.hub, Tools: set, Model: d.models.get, Owner: "gen_" + string(owner[len("run_"):]),
+		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: d.models.get, Owner: "gen_" + string(owner[len("run_"):]),
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -289,6 +293,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	work.Go(func() { d.lane.Stop(drain) })
 	work.Go(func() { d.delivery.Stop(drain) })
 	work.Wait()
+	d.snapshots.Stop(drain)
 	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()
