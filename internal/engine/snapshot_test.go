@@ -83,7 +83,7 @@ func TestLoadFromSnapshot(t *testing.T) {
 		}
 		next, _, log := h.withSnapshots(40, "gen_2")
 		st, err := next.Load(t.Context(), s.ID)
-		if err != nil || log.first != snap.Head-1 {
+		if err != nil || log.first != snap.Head {
 			t.Fatalf("the log was read from %d, the snapshot stands at %d: %v", log.first, snap.Head, err)
 		}
 		plain := h.other("gen_3")
