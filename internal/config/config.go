@@ -154,6 +154,8 @@ type Limits struct {
 	ActiveSessions int `yaml:"active_sessions"`
 	// CachedSessions is how many idle sessions are kept in memory. Default 1000.
 	CachedSessions int `yaml:"cached_sessions"`
+	// CachedBytes is what those may take, roughly. Default 32 MiB.
+	CachedBytes int `yaml:"cached_bytes"`
 	// QueuedRuns of one session that are not at their end. Default 1000.
 	QueuedRuns int `yaml:"queued_runs"`
 	// ParallelTools is how many calls of one turn run at once. Default 8.

@@ -160,7 +160,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
 	})
 	d.lane = lane.New(lane.Config{
-		Driver: eng, Unfinished: d.store.Unfinished, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions,
+		Driver: eng, Unfinished: d.store.Unfinished, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
 	})
 	sender := webhook.NewSender(webhook.Config{Timeout: d.cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
 	d.closers = append(d.closers, sender.Close)
@@ -201,7 +201,7 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 func (d *Daemon) committed(stamps []eventlog.Stamp) {
 	for i := range stamps {
 		s := &stamps[i]
-		d.hub.Ring(s.Stream)
+		d.hub.Ring(s.Stream, s.Events)
 		for j := range s.Events {
 			switch s.Events[j].Type {
 			case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved:
@@ -294,6 +294,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	work.Go(func() { d.delivery.Stop(drain) })
 	work.Wait()
 	d.snapshots.Stop(drain)
+	d.hub.Wait()
 	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()

@@ -123,6 +123,7 @@ type Handler struct {
 type server struct {
 	cfg     Config
 	tokens  tokenCache
+	tails   tails
 	streams chan struct{} // one element for each open stream or wait
 	openapi []byte
 }
