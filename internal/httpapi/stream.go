@@ -92,6 +92,7 @@ type follower struct {
 	sub    *live.Subscription
 	log    *tail
 	cursor int64 // everything up to it was seen
+	read   int64 // of that, up to here by us
 	out    *http.ResponseController
 
 	buf    bytes.Buffer // frames that are not written yet
@@ -165,7 +166,7 @@ func (f *follower) catchUp(look bool) error {
 		}
 		for i := range events {
 			e := &events[i].Event
-			f.cursor = e.Seq
+			f.cursor, f.read = e.Seq, e.Seq
 			if e.Type == event.TypeSessionErased {
 				return f.erased(e)
 			}
@@ -242,6 +243,9 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 		f.rest()
 		select {
 		case <-f.sub.Bell:
+			if f.cursor > f.read && f.sub.Head() > 0 {
+				return true, nil // it may stand behind the end of the run
+			}
 		case <-beat.C:
 			if err := f.still(); err != nil {
 				return false, err
