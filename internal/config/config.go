@@ -173,7 +173,8 @@ type Limits struct {
 	ModelTimeout Duration `yaml:"model_timeout"`
 	// ToolTimeout of a call whose tool names none. Default 1m.
 	ToolTimeout Duration `yaml:"tool_timeout"`
-	// Streams is how many event streams are open at once. Default 10000.
+	// Streams is how many event streams and waits are open at once, each some
+	// 40 KiB and one open file of the process. Default 20000.
 	Streams int `yaml:"streams"`
 }
 

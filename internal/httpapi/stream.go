@@ -64,6 +64,7 @@ func (c *call) stream(src *source) error {
 		return nil
 	}
 	err = f.follow()
+	defer f.rest()
 	switch {
 	case err == nil, errors.Is(err, errReaderGone), c.ctx().Err() != nil:
 		return nil
@@ -95,10 +96,10 @@ type follower struct {
 	read   int64 // of that, up to here by us
 	out    *http.ResponseController
 
-	buf    bytes.Buffer // frames that are not written yet
-	step   string       // of the last event: deltas of this step may be shown
-	held   *live.Delta  // a delta whose step the log has not shown yet
-	ended  bool         // the source gave its last event
+	buf    *bytes.Buffer // frames that are not written yet; nil: none
+	step   string        // of the last event: deltas of this step may be shown
+	held   *live.Delta   // a delta whose step the log has not shown yet
+	ended  bool          // the source gave its last event
 	synced bool
 }
 
@@ -153,8 +154,8 @@ func (f *follower) isOver() (bool, error) {
 	return err == nil && session.Terminal(row.Status), err
 }
 
-// catchUp writes what the log has after the cursor: up to what bells told of,
-// or with look up to its end, whatever they did.
+// catchUp writes what the log has after the cursor: up to what was told of, or
+// with look up to its end, whatever that was.
 func (f *follower) catchUp(look bool) error {
 	for !f.ended {
 		if head := f.sub.Head(); !look && head > 0 && f.cursor >= head {
@@ -175,7 +176,7 @@ func (f *follower) catchUp(look bool) error {
 			}
 			f.deltasBefore(e)
 			f.frame(string(e.Type), e.Seq, events[i].wire)
-			if f.buf.Len() >= flushAt {
+			if f.waiting() >= flushAt {
 				if err := f.flush(); err != nil {
 					return err
 				}
@@ -235,7 +236,7 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 	for {
 		f.moreDeltas()
 		if err := f.flush(); err != nil || f.held != nil {
-			return f.held != nil, err // the log first: it has the start of that step
+			return false, err // the log first: it has the start of that step
 		}
 		if f.sub.Head() > f.cursor {
 			return false, nil
@@ -250,7 +251,7 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 			if err := f.still(); err != nil {
 				return false, err
 			}
-			f.buf.WriteString(": \n\n")
+			f.buffer().WriteString(": \n\n")
 			return true, f.flush()
 		case <-f.cfg.Stopping:
 			return false, errReaderGone
@@ -263,7 +264,7 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 // moreDeltas takes what waits of the current step, so that one write serves for
 // many.
 func (f *follower) moreDeltas() {
-	for f.held == nil && f.buf.Len() < flushAt {
+	for f.held == nil && f.waiting() < flushAt {
 		d := f.sub.Delta()
 		switch {
 		case d == nil:
@@ -282,6 +283,7 @@ func (f *follower) delta(d *live.Delta) { f.frame(d.Type, -1, d.Wire()) }
 // frame adds one event of the stream. JSON has no line breaks outside of
 // escapes, so that data is one line. A sequence below 0 means no id.
 func (f *follower) frame(kind string, seq int64, data ...[]byte) {
+	f.buffer()
 	f.buf.WriteString("event: ")
 	f.buf.WriteString(kind)
 	if seq >= 0 {
@@ -301,7 +303,7 @@ const flushAt = 32 << 10
 // flush writes the frames. A reader that does not take them within the write
 // timeout is let go: it comes again with its last id.
 func (f *follower) flush() error {
-	if f.buf.Len() == 0 {
+	if f.waiting() == 0 {
 		return nil
 	}
 	if err := f.write(f.buf.Bytes()); err != nil {
@@ -314,12 +316,33 @@ func (f *follower) flush() error {
 	return nil
 }
 
-// keptBuffer is how large a buffer a follower keeps while it waits, in bytes.
-const keptBuffer = 1 << 10
-
-// rest lets go of what is not needed while nothing happens.
-func (f *follower) rest() {
-	if f.buf.Cap() > keptBuffer {
-		f.buf = bytes.Buffer{}
+// buffer gives the buffer for frames. While a follower waits it has none.
+func (f *follower) buffer() *bytes.Buffer {
+	if f.buf == nil {
+		f.buf, _ = f.buffers.Get().(*bytes.Buffer)
 	}
+	if f.buf == nil {
+		f.buf = &bytes.Buffer{}
+	}
+	return f.buf
+}
+
+// waiting is how much waits to be written, in bytes.
+func (f *follower) waiting() int {
+	if f.buf == nil {
+		return 0
+	}
+	return f.buf.Len()
+}
+
+// rest gives the buffer back, for others to use.
+func (f *follower) rest() {
+	if f.buf == nil {
+		return
+	}
+	f.buf.Reset()                 // what a reader did not take is not for another
+	if f.buf.Cap() <= 4*flushAt { // one large event need not cost memory for ever
+		f.buffers.Put(f.buf)
+	}
+	f.buf = nil
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -25,16 +26,20 @@ type shown struct {
 	wire []byte
 }
 
-// tail is the last page that was read at the end of one stream.
+// tailEvents bounds what the tail of one stream keeps: a reader that is woken
+// late finds there what came in a few appends.
+const tailEvents = 4 * readPage
+
+// tail is what was read last at the end of one stream, without a gap.
 type tail struct {
 	all    *tails
 	stream event.Stream
 
 	users int // of the lock of tails
+	bytes int // of kept; of the lock of tails
 
-	mu    sync.Mutex
-	page  []shown
-	bytes int // of page, counted in all
+	mu   sync.Mutex
+	kept []shown // its elements never change
 }
 
 // join gives the tail of a stream to one more reader, who leaves it.
@@ -62,8 +67,8 @@ func (t *tails) leave(x *tail) {
 	}
 }
 
-// room says whether a page of so many bytes may be kept in the place of the one
-// that is; a single reader has nobody to keep it for.
+// room says whether a tail may keep so many bytes; a single reader has nobody
+// to keep them for.
 func (t *tails) room(x *tail, bytes int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,39 +85,54 @@ func (t *tails) room(x *tail, bytes int) bool {
 // read for themselves.
 func (t *tail) read(ctx context.Context, log Log, after int64) ([]shown, error) {
 	t.mu.Lock()
-	if n := len(t.page); n > 0 {
-		first, last := t.page[0].Seq, t.page[n-1].Seq
-		if after >= first-1 && after < last {
-			page := t.page[after-first+1:]
+	if n := len(t.kept); n > 0 {
+		first, last := t.kept[0].Seq, t.kept[n-1].Seq
+		if after < first-1 {
 			t.mu.Unlock()
-			return page, nil
+			return load(ctx, log, t.stream, after)
 		}
-		if after < first {
+		if after < last {
+			page := t.kept[after-first+1:]
 			t.mu.Unlock()
-			page, _, err := load(ctx, log, t.stream, after)
-			return page, err
+			return page[:min(len(page), readPage)], nil
 		}
 	}
 	defer t.mu.Unlock()
-	page, bytes, err := load(ctx, log, t.stream, after)
-	if err != nil || len(page) == 0 {
-		return nil, err
+	page, err := load(ctx, log, t.stream, after)
+	if err == nil && len(page) > 0 {
+		t.keep(page)
 	}
-	if t.page = nil; t.all.room(t, bytes) {
-		t.page = page
-	}
-	return page, nil
+	return page, err
 }
 
-func load(ctx context.Context, log Log, s event.Stream, after int64) ([]shown, int, error) {
+// keep adds a page behind what is kept, and lets go of what is old.
+func (t *tail) keep(page []shown) {
+	kept := page
+	if n := len(t.kept); n > 0 && t.kept[n-1].Seq == page[0].Seq-1 {
+		kept = slices.Concat(t.kept[max(0, n+len(page)-tailEvents):], page)
+	}
+	bytes := 0
+	for i := len(kept) - 1; i >= 0; i-- {
+		if bytes += kept[i].size(); bytes > tailBytes/16 && i < len(kept)-len(page) {
+			kept = kept[i+1:]
+			break
+		}
+	}
+	if t.kept = nil; t.all.room(t, bytes) {
+		t.kept = kept
+	}
+}
+
+func (e *shown) size() int { return len(e.Raw) + len(e.wire) + 512 }
+
+func load(ctx context.Context, log Log, s event.Stream, after int64) ([]shown, error) {
 	events, err := log.ReadBounded(ctx, s, after, readPage)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	page, bytes := make([]shown, len(events)), 0
+	page := make([]shown, len(events))
 	for i := range events {
 		page[i] = shown{events[i], events[i].AppendWire(nil)}
-		bytes += len(events[i].Raw) + len(page[i].wire) + 512
 	}
-	return page, bytes, nil
+	return page, nil
 }

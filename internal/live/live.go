@@ -65,7 +65,6 @@ type Subscription struct {
 	room   *room // nil: all streams
 	run    event.RunID
 	deltas bool
-	head   atomic.Int64
 
 	// Of the room's lock.
 	at   int    // place in the room
@@ -122,9 +121,15 @@ func (s *Subscription) Close() {
 	}
 }
 
-// Head is the last sequence that a bell told of; 0: none did. The log has that
-// event, and may have more.
-func (s *Subscription) Head() int64 { return s.head.Load() }
+// Head is the last sequence of the stream that was told of since somebody
+// listens to it; 0: none was. The log has that event, and may have more. It is
+// known before the bells are rung, and before any delta that follows it.
+func (s *Subscription) Head() int64 {
+	if s.room == nil {
+		return 0
+	}
+	return s.room.head.Load()
+}
 
 // Delta takes the next delta that waits, or gives nil.
 func (s *Subscription) Delta() *Delta {
@@ -215,21 +220,15 @@ func (n news) concern(s *Subscription) bool {
 }
 
 func (n news) ring(s *Subscription) {
-	if !n.concern(s) {
-		return
+	if n.concern(s) {
+		s.ring()
 	}
-	for {
-		old := s.head.Load()
-		if n.head <= old || s.head.CompareAndSwap(old, n.head) {
-			break
-		}
-	}
-	s.ring()
 }
 
 // room is a stream that somebody listens to.
 type room struct {
 	stream event.Stream
+	head   atomic.Int64 // changed under the lock
 
 	mu     sync.Mutex
 	subs   []*Subscription
@@ -296,6 +295,9 @@ func (r *room) take(s *Subscription) *Delta {
 func (r *room) tell(h *Hub, n news) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if n.head > r.head.Load() {
+		r.head.Store(n.head)
+	}
 	if len(r.subs) <= direct && !r.crying {
 		for _, s := range r.subs {
 			n.ring(s)
