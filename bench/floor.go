@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 )
 
 // payload is the size of one appended event, in bytes.
@@ -14,15 +13,15 @@ const payload = 512
 
 // floor is what the disk can do: raw append + fdatasync, one each, and with
 // whatever waits written and synced together.
-func floor(_ context.Context, dir string, d time.Duration) error {
+func floor(_ context.Context, b *bench) error {
 	for _, n := range []int{1, 64} {
-		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("raw-%d", n)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		f, err := os.OpenFile(filepath.Join(b.dir, fmt.Sprintf("raw-%d", n)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
 			return err
 		}
 		var mu sync.Mutex
 		line := make([]byte, payload)
-		if _, err := measure(fmt.Sprintf("raw append + fdatasync, %d writers", n), n, d, func(int, int) error {
+		if _, err := b.measure(fmt.Sprintf("raw append + fdatasync, %d writers", n), n, func(int, int) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if _, err := f.Write(line); err != nil {
@@ -34,7 +33,7 @@ func floor(_ context.Context, dir string, d time.Duration) error {
 		}
 		f.Close()
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "raw-group"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(b.dir, "raw-group"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -43,7 +42,7 @@ func floor(_ context.Context, dir string, d time.Duration) error {
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	go func() { g.run(stop); close(done) }()
-	_, err = measure("raw append + fdatasync, 64 writers, grouped", 64, d, func(int, int) error { return g.append() })
+	_, err = b.measure("raw append + fdatasync, 64 writers, grouped", 64, func(int, int) error { return g.append() })
 	close(stop)
 	<-done
 	return err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -16,7 +15,7 @@ import (
 
 // logAppends measures appends of one event of about payload bytes: one
 // transaction each, and with group commit.
-func logAppends(ctx context.Context, dir string, d time.Duration) error {
+func logAppends(ctx context.Context, b *bench) error {
 	var each float64
 	for _, v := range []struct {
 		name     string
@@ -27,7 +26,7 @@ func logAppends(ctx context.Context, dir string, d time.Duration) error {
 		{"log append, 64 sessions, one transaction each", 64, 1},
 		{"log append, 64 sessions, group commit", 64, 0},
 	} {
-		rate, err := appends(ctx, filepath.Join(dir, fmt.Sprintf("log-%d-%d", v.sessions, v.batch)), v.name, v.sessions, v.batch, d)
+		rate, err := appends(ctx, b, v.name, v.sessions, v.batch)
 		if err != nil {
 			return err
 		}
@@ -35,13 +34,14 @@ func logAppends(ctx context.Context, dir string, d time.Duration) error {
 		case v.batch == 1:
 			each = rate
 		case v.sessions == 64:
-			fmt.Printf("| %-46s | %11.1fx | %9s | %9s |\n", "group commit over one transaction each", rate/each, "", "")
+			b.row("group commit over one transaction each", rate/each, "times", "", "")
 		}
 	}
 	return nil
 }
 
-func appends(ctx context.Context, dir, name string, sessions, batch int, d time.Duration) (rate float64, err error) {
+func appends(ctx context.Context, b *bench, name string, sessions, batch int) (rate float64, err error) {
+	dir := filepath.Join(b.dir, fmt.Sprintf("log-%d-%d", sessions, batch))
 	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, MaxBatch: batch})
 	if err != nil {
 		return 0, err
@@ -54,7 +54,7 @@ func appends(ctx context.Context, dir, name string, sessions, batch int, d time.
 		}
 	}
 	text := strings.Repeat("x", payload-120)
-	return measure(name, sessions, d, func(w, _ int) error {
+	return b.measure(name, sessions, func(w, _ int) error {
 		_, err := s.Append(ctx, eventlog.Append{Entries: []eventlog.Entry{{
 			Stream: ids[w].Stream(), Expect: eventlog.AnyHead,
 			Events: []event.Event{{SessionID: ids[w], UserID: "bench", Data: &event.TextEnded{Content: event.Content{Text: text}}}},

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
@@ -21,70 +20,106 @@ const script = `rules: [{reply: {text: '{"ok":true}', usage: {input: 10, output:
 
 // runs measures one-step runs over HTTP: submit, the model answers at once,
 // completed and durable, told to the client. One session for each client.
-func runs(ctx context.Context, dir string, d time.Duration) error {
+func runs(ctx context.Context, b *bench) error {
 	for _, clients := range []int{1, 16, 64} {
-		if err := runsWith(ctx, filepath.Join(dir, fmt.Sprintf("runs-%d", clients)), clients, d); err != nil {
+		if err := runsWith(ctx, b, clients); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func runsWith(ctx context.Context, dir string, clients int, d time.Duration) (err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func runsWith(ctx context.Context, b *bench, clients int) (err error) {
+	h, err := openHouse(ctx, filepath.Join(b.dir, fmt.Sprintf("runs-%d", clients)))
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, h.close(ctx)) }()
+	sessions := make([]string, clients)
+	for i := range sessions {
+		if sessions[i], err = h.session(`{}`); err != nil {
+			return err
+		}
+	}
+	_, err = b.measure(fmt.Sprintf("one-step runs over HTTP, %d clients", clients), clients, func(w, _ int) error {
+		return h.run(sessions[w])
+	})
+	return err
+}
+
+// house is a daemon in this process, and a client of it.
+type house struct {
+	*caller
+	dm *daemon.Daemon
+}
+
+// openHouse makes a daemon in a directory, or opens the one that is there.
+func openHouse(ctx context.Context, dir string) (*house, error) {
+	dm, err := openDaemon(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		_, err = dm.FirstToken(ctx, token)
+	}
+	if err == nil {
+		err = dm.Start(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, dm.Stop(ctx))
+	}
+	dm.Serve(l, false)
+	return &house{dm: dm, caller: newCaller(l.Addr().String())}, nil
+}
+
+const token = "bench-token-bench-token"
+
+func openDaemon(ctx context.Context, dir string) (*daemon.Daemon, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
 	if err := os.WriteFile(filepath.Join(dir, "s.yaml"), []byte(script), 0o600); err != nil {
-		return err
+		return nil, err
 	}
 	cfg, err := config.Parse([]byte("listen: 127.0.0.1:0\nroutes: {s: {provider: scripted, script: s.yaml}}\n"), "bench", dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	dm, err := daemon.Open(ctx, cfg, daemon.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, dm.Stop(ctx)) }()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	const token = "bench-token-bench-token"
-	if _, err := dm.FirstToken(ctx, token); err != nil {
-		return err
-	}
-	if err := dm.Start(ctx); err != nil {
-		return err
-	}
-	dm.Serve(l, false)
-	c := &caller{base: "http://" + l.Addr().String(), token: token, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, MaxIdleConns: clients}}}
-	sessions := make([]string, clients)
-	for i := range sessions {
-		var s struct{ ID string }
-		if err := c.do("POST", "/v1/sessions", `{}`, &s); err != nil {
-			return err
-		}
-		sessions[i] = s.ID
-	}
-	_, err = measure(fmt.Sprintf("one-step runs over HTTP, %d clients", clients), clients, d, func(w, _ int) error {
-		var r struct{ ID, Status string }
-		if err := c.do("POST", "/v1/sessions/"+sessions[w]+"/runs?wait=30s", `{"content":"hello"}`, &r); err != nil {
-			return err
-		}
-		if r.Status != "completed" {
-			return fmt.Errorf("run %s is %s", r.ID, r.Status)
-		}
-		return nil
-	})
-	c.http.CloseIdleConnections()
-	return err
+	return daemon.Open(ctx, cfg, daemon.Options{})
+}
+
+func (h *house) close(ctx context.Context) error {
+	h.http.CloseIdleConnections()
+	return h.dm.Stop(ctx)
 }
 
 // caller is the smallest client: what is measured is the daemon.
 type caller struct {
 	base, token string
 	http        *http.Client
+}
+
+func newCaller(addr string) *caller {
+	return &caller{base: "http://" + addr, token: token, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, MaxIdleConns: 64}}}
+}
+
+func (c *caller) session(body string) (string, error) {
+	var s struct{ ID string }
+	err := c.do("POST", "/v1/sessions", body, &s)
+	return s.ID, err
+}
+
+// run submits a run and waits for its end.
+func (c *caller) run(session string) error {
+	var r struct{ ID, Status string }
+	if err := c.do("POST", "/v1/sessions/"+session+"/runs?wait=30s", `{"content":"hello"}`, &r); err != nil {
+		return err
+	}
+	if r.Status != "completed" {
+		return fmt.Errorf("run %s is %s", r.ID, r.Status)
+	}
+	return nil
 }
 
 func (c *caller) do(method, path, body string, into any) error {

@@ -45,7 +45,7 @@ func newDaemon(t *testing.T) *daemon {
 	d.store, err = sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Rows: eventlog.Rows, Sync: sqlite.SyncNormal,
 		OnCommit: func(stamps []eventlog.Stamp) {
 			for _, s := range stamps {
-				d.hub.Ring(s.Stream)
+				d.hub.Ring(s.Stream, s.Events)
 			}
 		}})
 	if err != nil {

@@ -19,9 +19,9 @@ func (a *app) verifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the log's hash chain and the rows derived from it",
-		Long: "Check every stream's sequence and hash chain, the blobs, and that the derived rows are those that\n" +
-			"follow from the log. The daemon must not be running. With --rebuild the derived rows are replaced\n" +
-			"by those that follow from the log.",
+		Long: "Check every stream's sequence and hash chain, the blobs, and that the derived rows and snapshots are\n" +
+			"those that follow from the log. The daemon must not be running. With --rebuild the derived rows are\n" +
+			"replaced by those that follow from the log, and the snapshots dropped.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
@@ -66,7 +66,7 @@ func (a *app) verify(ctx context.Context, dir string, rebuild bool) error {
 	if file := filepath.Join(dir, sqlite.DatabaseFile); !exists(file) {
 		return &exitError{exitUsage, "database_missing", "there is no database at " + file}
 	}
-	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion})
+	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, CheckSnapshot: eventlog.CheckSnapshot})
 	if err != nil {
 		return opened(err)
 	}

@@ -77,7 +77,7 @@ func (c *Config) checkNumbers() *Error {
 	}{
 		{"limits.asset_bytes", c.Limits.AssetBytes}, {"limits.user_asset_bytes", c.Limits.UserAssetBytes},
 		{"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
-		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions},
+		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions}, {"limits.cached_bytes", c.Limits.CachedBytes},
 		{"limits.queued_runs", c.Limits.QueuedRuns}, {"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},
 		{"limits.input_bytes", c.Limits.InputBytes}, {"limits.answer_bytes", c.Limits.AnswerBytes},
 		{"limits.tool_output_bytes", c.Limits.ToolOutputBytes}, {"limits.streams", c.Limits.Streams},

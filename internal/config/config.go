@@ -216,6 +216,8 @@ type Limits struct {
 	ActiveSessions int `yaml:"active_sessions"`
 	// CachedSessions is how many idle sessions are kept in memory. Default 1000.
 	CachedSessions int `yaml:"cached_sessions"`
+	// CachedBytes is what those may take, roughly. Default 32 MiB.
+	CachedBytes int `yaml:"cached_bytes"`
 	// QueuedRuns of one session that are not at their end. Default 1000.
 	QueuedRuns int `yaml:"queued_runs"`
 	// ParallelTools is how many calls of one turn run at once. Default 8.
@@ -239,7 +241,8 @@ type Limits struct {
 	ModelTimeout Duration `yaml:"model_timeout"`
 	// ToolTimeout of a call whose tool names none. Default 1m.
 	ToolTimeout Duration `yaml:"tool_timeout"`
-	// Streams is how many event streams are open at once. Default 10000.
+	// Streams is how many event streams and waits are open at once, each some
+	// 40 KiB and one open file of the process. Default 20000.
 	Streams int `yaml:"streams"`
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/version"
@@ -39,6 +40,7 @@ type Store interface {
 	eventlog.Views
 	eventlog.Tokens
 	eventlog.Assets
+	eventlog.Snapshots
 }
 
 // Options are what a test or a door adds to the configuration.
@@ -58,20 +60,21 @@ type Options struct {
 
 // Daemon is one process life of a node.
 type Daemon struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	random   io.Reader
-	sqlite   *sqlite.Store
-	store    Store
-	hub      live.Hub
-	lane     *lane.Lane
-	delivery *delivery.Room
-	routes   *routes
-	intake   *admission.Admission
-	closers  []func()
-	http     *httpapi.Handler
-	stopping chan struct{}
-	chores   chores
+	cfg       *config.Config
+	log       *slog.Logger
+	random    io.Reader
+	sqlite    *sqlite.Store
+	store     Store
+	hub       live.Hub
+	lane      *lane.Lane
+	snapshots *snapshot.Room
+	delivery  *delivery.Room
+	routes    *routes
+	intake    *admission.Admission
+	closers   []func()
+	http      *httpapi.Handler
+	stopping  chan struct{}
+	chores    chores
 
 	mu      sync.Mutex
 	ready   bool
@@ -97,7 +100,7 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
 	store, err := sqlite.Open(ctx, sqlite.Config{
 		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
-		Random: opt.Random, OnCommit: d.committed,
+		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.committed,
 	})
 	if err != nil {
 		return nil, err
@@ -151,14 +154,15 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	l := d.cfg.Limits
+	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
 	eng := engine.New(engine.Config{
-		Log: d.store, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Owner: "gen_" + string(owner[len("run_"):]),
+		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Owner: "gen_" + string(owner[len("run_"):]),
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
 	})
 	d.lane = lane.New(lane.Config{
-		Driver: eng, Unfinished: d.store.Unfinished, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions,
+		Driver: eng, Unfinished: d.store.Unfinished, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
 	})
 	sender := webhook.NewSender(webhook.Config{Timeout: d.cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
 	d.closers = append(d.closers, sender.Close)
@@ -199,7 +203,7 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 func (d *Daemon) committed(stamps []eventlog.Stamp) {
 	for i := range stamps {
 		s := &stamps[i]
-		d.hub.Ring(s.Stream)
+		d.hub.Ring(s.Stream, s.Events)
 		for j := range s.Events {
 			switch s.Events[j].Type {
 			case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved:
@@ -293,6 +297,8 @@ func (d *Daemon) stop(ctx context.Context) error {
 	work.Go(func() { d.delivery.Stop(drain) })
 	work.Wait()
 	d.chores.stop()
+	d.snapshots.Stop(drain)
+	d.hub.Wait()
 	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
@@ -266,12 +267,15 @@ func TestDeltas(t *testing.T) {
 		id := h.submit(s, "go")
 		h.drive(h.eng, s.ID)
 		h.status(id, "completed")
-		if n := len(deaf.Deltas); n != cap(deaf.Deltas) || len(elsewhere.Deltas) != 0 {
-			t.Errorf("%d deltas wait, %d elsewhere", n, len(elsewhere.Deltas))
+		var deltas []*live.Delta
+		for d := deaf.Delta(); d != nil; d = deaf.Delta() {
+			deltas = append(deltas, d)
 		}
-		first, second := <-deaf.Deltas, <-deaf.Deltas
-		if first.Type != event.LiveTextStarted || second.Text != "word " || second.RunID != string(id) || second.Attempt != 1 || second.StepID == "" {
-			t.Errorf("deltas %+v %+v", first, second)
+		if n := len(deltas); n != live.DeltaBuffer || elsewhere.Delta() != nil {
+			t.Fatalf("%d deltas wait", n)
+		}
+		if d := deltas[0]; d.Type != event.LiveTextDelta || d.Text != "word " || d.RunID != string(id) || d.Attempt != 1 || d.StepID == "" {
+			t.Errorf("delta %+v", d.Delta)
 		}
 		for _, typ := range h.types(s.ID) {
 			if strings.HasSuffix(typ, ".delta") {

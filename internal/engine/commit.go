@@ -44,6 +44,7 @@ func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error)
 		}
 		if committed {
 			d.st, d.pending, d.owned = b.st, nil, true
+			d.moved()
 			d.logProgress(b.events)
 		}
 	}

@@ -27,11 +27,25 @@ type Log interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
+// Snapshots keep sessions as they are folded. They are a short cut: nothing
+// depends on one being there.
+type Snapshots interface {
+	// Load gives a state to go on from, or nil.
+	Load(ctx context.Context, id event.SessionID) *session.State
+	// Due says whether a session whose head has moved so is to be offered.
+	Due(before, now int64) bool
+	// Offer hands over a state, which nobody else changes from then on. It
+	// does not block.
+	Offer(st *session.State)
+}
+
 // Config is what the engine works with.
 type Config struct {
-	Log   Log
-	Hub   *live.Hub
-	Tools *tool.Set
+	Log Log
+	// Snapshots: nil means that sessions are folded from their first event.
+	Snapshots Snapshots
+	Hub       *live.Hub
+	Tools     *tool.Set
 	// Model gives the adapter of a captured route; its error is an *llm.Error.
 	Model func(event.Route) (llm.Model, error)
 	// Takes says whether the model of a route reads files of a media type. Nil: none does.
@@ -88,10 +102,23 @@ func (e *Engine) jitter() float64 {
 // page is how many events are read at once.
 const page = 512
 
-// Load folds a session from the log.
+// Load folds a session from the log: from its snapshot on, where it has one.
 func (e *Engine) Load(ctx context.Context, id event.SessionID) (*session.State, error) {
-	st := &session.State{ID: id}
-	return st, e.CatchUp(ctx, st)
+	var st *session.State
+	if e.cfg.Snapshots != nil {
+		st = e.cfg.Snapshots.Load(ctx, id)
+	}
+	if st == nil {
+		st = &session.State{ID: id}
+	}
+	from := st.Head
+	if err := e.CatchUp(ctx, st); err != nil {
+		return nil, err
+	}
+	if e.cfg.Snapshots != nil && e.cfg.Snapshots.Due(0, st.Head-from) { // it was long
+		e.cfg.Snapshots.Offer(st.Clone())
+	}
+	return st, nil
 }
 
 // CatchUp folds what the log holds behind the state.
@@ -132,12 +159,36 @@ func (e *Engine) Drive(ctx context.Context, st *session.State, bell, draining <-
 	d := &drive{
 		e: e, id: st.ID, st: st, log: e.cfg.Logger.With("session_id", st.ID),
 		acts: map[actKey]context.CancelFunc{}, outcomes: make(chan outcome),
-		cancel: cancel,
+		cancel: cancel, head: st.Head,
 	}
 	due, err := d.run(ctx, bell, draining)
 	cancel()
 	d.wait.Wait()
+	if err == nil && d.unsaved > 0 { // at rest: nobody waits for what this costs
+		e.cfg.Snapshots.Offer(d.st.Clone())
+	}
 	return d.st, due, err
+}
+
+// restless is how many events a session that does not come to rest may have
+// behind the place of its next snapshot before that is made all the same.
+const restless = 2000
+
+// moved notes that the head has moved, and offers a snapshot of a session that
+// does not come to rest.
+func (d *drive) moved() {
+	s := d.e.cfg.Snapshots
+	if s == nil {
+		return
+	}
+	if d.unsaved == 0 && s.Due(d.head, d.st.Head) {
+		d.unsaved = d.st.Head
+	}
+	d.head = d.st.Head
+	if d.unsaved > 0 && d.st.Head-d.unsaved >= restless {
+		s.Offer(d.st.Clone())
+		d.unsaved = 0
+	}
 }
 
 // drive is one activation of a session.
@@ -156,6 +207,9 @@ type drive struct {
 	// owned: acts that are open in the state are ours. Before that, and once
 	// only, an owner raises the epoch when another was there or left acts open.
 	owned bool
+	// head is where the session stood when it was last looked at for a snapshot,
+	// unsaved where one became due; 0: none is.
+	head, unsaved int64
 }
 
 // actKey names an act: an attempt of a step or of a call.
@@ -178,6 +232,7 @@ func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.T
 	if err := d.e.CatchUp(ctx, d.st); err != nil {
 		return time.Time{}, err
 	}
+	d.moved()
 	for {
 		select {
 		case <-draining: // before anything else that is ready

@@ -36,7 +36,7 @@ func newHouse(t *testing.T, script string, tools ...tool.Tool) *house {
 	t.Helper()
 	h := &house{t: t}
 	var err error
-	h.store, err = sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Sync: sqlite.SyncNormal, Rows: eventlog.Rows})
+	h.store, err = sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Sync: sqlite.SyncNormal, Rows: eventlog.Rows, CheckSnapshot: eventlog.CheckSnapshot})
 	if err != nil {
 		t.Fatal(err)
 	}

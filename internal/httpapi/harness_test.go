@@ -64,7 +64,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	w.store, err = sqlite.Open(t.Context(), sqlite.Config{Dir: w.dir, Rows: eventlog.Rows, Sync: sqlite.SyncNormal,
 		OnCommit: func(stamps []eventlog.Stamp) {
 			for _, s := range stamps {
-				w.hub.Ring(s.Stream)
+				w.hub.Ring(s.Stream, s.Events)
 			}
 		}})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -78,7 +79,7 @@ type Config struct {
 	// UnreadTimeout is how long a body that nobody wants may hold an answer
 	// back; the connection ends with that answer then. Default 10 s.
 	UnreadTimeout time.Duration
-	MaxStreams    int       // open streams and waits; default 10,000
+	MaxStreams    int       // open streams and waits; default 20,000
 	Random        io.Reader // tokens; safe for concurrent use; default crypto/rand
 }
 
@@ -93,7 +94,7 @@ func (c *Config) complete() error {
 	c.UnreadTimeout = orDefault(c.UnreadTimeout, 10*time.Second)
 	c.MaxBody = orDefault(c.MaxBody, 2<<20)
 	c.MaxAsset = orDefault(c.MaxAsset, 20<<20)
-	c.MaxStreams = orDefault(c.MaxStreams, 10_000)
+	c.MaxStreams = orDefault(c.MaxStreams, 20_000)
 	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || min(c.MaxBody, c.MaxAsset) < 0 || c.MaxStreams < 0 {
 		return errors.New("httpapi: a bound is negative")
 	}
@@ -126,6 +127,8 @@ type Handler struct {
 type server struct {
 	cfg     Config
 	tokens  tokenCache
+	tails   tails
+	buffers sync.Pool     // of *bytes.Buffer, empty
 	streams chan struct{} // one element for each open stream or wait
 	openapi []byte
 }

@@ -138,7 +138,7 @@ func (c *call) await(row *eventlog.RunRow, wait time.Duration) error {
 		return errBusy
 	}
 	defer c.release()
-	sub := c.cfg.Hub.Subscribe(row.SessionID.Stream())
+	sub := c.cfg.Hub.Watch(row.SessionID.Stream(), row.ID)
 	defer sub.Close()
 	over := time.NewTimer(wait)
 	defer over.Stop()

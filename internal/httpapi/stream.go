@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/live"
@@ -46,9 +45,11 @@ func (c *call) stream(src *source) error {
 		return errBusy
 	}
 	defer c.release()
-	sub := c.cfg.Hub.Subscribe(src.stream)
+	sub := c.cfg.Hub.Follow(src.stream, src.run)
 	defer sub.Close()
-	f := &follower{call: c, src: src, sub: sub, cursor: src.start(after), out: http.NewResponseController(c.w)}
+	log := c.tails.join(src.stream)
+	defer c.tails.leave(log)
+	f := &follower{call: c, src: src, sub: sub, log: log, cursor: src.start(after), out: http.NewResponseController(c.w)}
 	if over, err := f.nothingLeft(); err != nil {
 		return err
 	} else if over {
@@ -63,6 +64,7 @@ func (c *call) stream(src *source) error {
 		return nil
 	}
 	err = f.follow()
+	defer f.rest()
 	switch {
 	case err == nil, errors.Is(err, errReaderGone), c.ctx().Err() != nil:
 		return nil
@@ -82,19 +84,22 @@ func (c *call) stream(src *source) error {
 // errReaderGone says that the reader hung up, or was too slow.
 var errReaderGone = errors.New("the reader is gone")
 
-// follower writes one stream to one reader. What it holds is bounded: one page
-// of the log, one delta, and the hub's buffer.
+// follower writes one stream to one reader. What it holds is bounded: while it
+// writes one page of the log, and one delta; while it waits next to nothing, so
+// that ten thousand of them fit into one process.
 type follower struct {
 	*call
 	src    *source
 	sub    *live.Subscription
+	log    *tail
 	cursor int64 // everything up to it was seen
+	read   int64 // of that, up to here by us
 	out    *http.ResponseController
 
-	buf    bytes.Buffer // frames that are not written yet
-	step   string       // of the last event: deltas of this step may be shown
-	held   *api.Delta   // a delta whose step the log has not shown yet
-	ended  bool         // the source gave its last event
+	buf    *bytes.Buffer // frames that are not written yet; nil: none
+	step   string        // of the last event: deltas of this step may be shown
+	held   *live.Delta   // a delta whose step the log has not shown yet
+	ended  bool          // the source gave its last event
 	synced bool
 }
 
@@ -107,9 +112,14 @@ func (f *follower) nothingLeft() (bool, error) {
 func (f *follower) follow() error {
 	beat := time.NewTicker(f.cfg.Heartbeat)
 	defer beat.Stop()
-	for {
-		over, overErr := f.isOver()
-		if err := f.catchUp(); err != nil {
+	for look := true; ; {
+		// Whether a run is over is asked at first and at each beat: else its last
+		// event comes with a bell.
+		over, overErr := false, error(nil)
+		if look {
+			over, overErr = f.isOver()
+		}
+		if err := f.catchUp(look); err != nil {
 			return err
 		}
 		if overErr != nil {
@@ -120,13 +130,15 @@ func (f *follower) follow() error {
 			f.frame("synced", -1, strconv.AppendInt([]byte(`{"seq":`), f.cursor, 10), []byte("}"))
 		}
 		if f.held != nil { // the log has been read since it came
-			f.delta(*f.held)
-			f.step, f.held = f.held.StepID, nil
+			f.step = f.held.StepID
+			f.delta(f.held)
+			f.held = nil
 		}
 		if err := f.flush(); err != nil || f.ended || over {
 			return err
 		}
-		if err := f.sleep(beat); err != nil {
+		var err error
+		if look, err = f.sleep(beat); err != nil {
 			return err
 		}
 	}
@@ -142,16 +154,20 @@ func (f *follower) isOver() (bool, error) {
 	return err == nil && session.Terminal(row.Status), err
 }
 
-// catchUp writes what the log has after the cursor.
-func (f *follower) catchUp() error {
+// catchUp writes what the log has after the cursor: up to what was told of, or
+// with look up to its end, whatever that was.
+func (f *follower) catchUp(look bool) error {
 	for !f.ended {
-		events, err := f.cfg.Store.ReadBounded(f.ctx(), f.src.stream, f.cursor, readPage)
+		if head := f.sub.Head(); !look && head > 0 && f.cursor >= head {
+			return nil
+		}
+		events, err := f.log.read(f.ctx(), f.cfg.Store, f.cursor)
 		if err != nil || len(events) == 0 {
 			return err
 		}
 		for i := range events {
-			e := &events[i]
-			f.cursor = e.Seq
+			e := &events[i].Event
+			f.cursor, f.read = e.Seq, e.Seq
 			if e.Type == event.TypeSessionErased {
 				return f.erased(e)
 			}
@@ -159,8 +175,8 @@ func (f *follower) catchUp() error {
 				continue
 			}
 			f.deltasBefore(e)
-			f.frame(string(e.Type), e.Seq, e.AppendWire(nil))
-			if f.buf.Len() >= flushAt {
+			f.frame(string(e.Type), e.Seq, events[i].wire)
+			if f.waiting() >= flushAt {
 				if err := f.flush(); err != nil {
 					return err
 				}
@@ -202,81 +218,72 @@ func (f *follower) deltasBefore(e *event.Event) {
 	}
 	for {
 		if f.held == nil {
-			select {
-			case d := <-f.sub.Deltas:
-				f.held = &d
-			default:
+			if f.held = f.sub.Delta(); f.held == nil {
 				return
 			}
 		}
 		if f.held.StepID != f.step {
 			return
 		}
-		f.delta(*f.held)
+		f.delta(f.held)
 		f.held = nil
 	}
 }
 
 // sleep waits for a reason to look at the log again, and shows deltas of the
-// current step meanwhile.
-func (f *follower) sleep(beat *time.Ticker) error {
+// current step meanwhile. look: the reason is none that a bell told of.
+func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 	for {
+		f.moreDeltas()
+		if err := f.flush(); err != nil || f.held != nil {
+			return false, err // the log first: it has the start of that step
+		}
+		if f.sub.Head() > f.cursor {
+			return false, nil
+		}
+		f.rest()
 		select {
 		case <-f.sub.Bell:
-			return nil
-		case d := <-f.sub.Deltas:
-			if d.StepID != f.step {
-				f.held = &d
-				return nil // the log first: it has the start of that step
-			}
-			f.delta(d)
-			f.moreDeltas()
-			if err := f.flush(); err != nil || f.held != nil {
-				return err
+			if f.cursor > f.read && f.sub.Head() > 0 {
+				return true, nil // it may stand behind the end of the run
 			}
 		case <-beat.C:
 			if err := f.still(); err != nil {
-				return err
+				return false, err
 			}
-			f.buf.WriteString(": \n\n")
-			return f.flush()
+			f.buffer().WriteString(": \n\n")
+			return true, f.flush()
 		case <-f.cfg.Stopping:
-			return errReaderGone
+			return false, errReaderGone
 		case <-f.ctx().Done():
-			return errReaderGone
+			return false, errReaderGone
 		}
 	}
 }
 
-// moreDeltas takes what waits besides, so that one write serves for many.
+// moreDeltas takes what waits of the current step, so that one write serves for
+// many.
 func (f *follower) moreDeltas() {
-	for f.buf.Len() < flushAt {
-		select {
-		case d := <-f.sub.Deltas:
-			if d.StepID != f.step {
-				f.held = &d
-				return
-			}
-			f.delta(d)
-		default:
+	for f.held == nil && f.waiting() < flushAt {
+		d := f.sub.Delta()
+		switch {
+		case d == nil:
 			return
+		case d.StepID != f.step:
+			f.held = d
+		default:
+			f.delta(d)
 		}
 	}
 }
 
 // delta shows a live delta: without an id, so that it moves no cursor (I-17).
-func (f *follower) delta(d api.Delta) {
-	if f.src.run != "" && d.RunID != string(f.src.run) {
-		return
-	}
-	if body, err := encode(d); err == nil {
-		f.frame(d.Type, -1, bytes.TrimSpace(body))
-	}
-}
+func (f *follower) delta(d *live.Delta) { f.frame(d.Type, -1, d.Wire()) }
 
 // frame adds one event of the stream. JSON has no line breaks outside of
 // escapes, so that data is one line. A sequence below 0 means no id.
 func (f *follower) frame(kind string, seq int64, data ...[]byte) {
+	f.buffer()
 	f.buf.WriteString("event: ")
 	f.buf.WriteString(kind)
 	if seq >= 0 {
@@ -296,18 +303,46 @@ const flushAt = 32 << 10
 // flush writes the frames. A reader that does not take them within the write
 // timeout is let go: it comes again with its last id.
 func (f *follower) flush() error {
-	if f.buf.Len() == 0 {
+	if f.waiting() == 0 {
 		return nil
 	}
 	if err := f.write(f.buf.Bytes()); err != nil {
 		return err
 	}
 	f.buf.Reset()
-	if f.buf.Cap() > 4*flushAt {
-		f.buf = bytes.Buffer{} // one large event need not cost memory for ever
-	}
 	if err := f.out.Flush(); err != nil {
 		return errReaderGone
 	}
 	return nil
+}
+
+// buffer gives the buffer for frames. While a follower waits it has none.
+func (f *follower) buffer() *bytes.Buffer {
+	if f.buf == nil {
+		f.buf, _ = f.buffers.Get().(*bytes.Buffer)
+	}
+	if f.buf == nil {
+		f.buf = &bytes.Buffer{}
+	}
+	return f.buf
+}
+
+// waiting is how much waits to be written, in bytes.
+func (f *follower) waiting() int {
+	if f.buf == nil {
+		return 0
+	}
+	return f.buf.Len()
+}
+
+// rest gives the buffer back, for others to use.
+func (f *follower) rest() {
+	if f.buf == nil {
+		return
+	}
+	f.buf.Reset()                 // what a reader did not take is not for another
+	if f.buf.Cap() <= 4*flushAt { // one large event need not cost memory for ever
+		f.buffers.Put(f.buf)
+	}
+	f.buf = nil
 }

@@ -33,6 +33,7 @@ type Config struct {
 	Logger     *slog.Logger
 	MaxActive  int // sessions worked on at once; default 256
 	CacheSize  int // states of idle sessions kept in memory; default 1000
+	CacheBytes int // what those take, roughly; default 32 MiB
 }
 
 // Lane runs the workers. Start it once; Stop ends it.
@@ -51,7 +52,10 @@ func New(cfg Config) *Lane {
 	if cfg.CacheSize == 0 {
 		cfg.CacheSize = 1000
 	}
-	l := &Lane{cfg: cfg, cache: newStateCache(cfg.CacheSize)}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = 32 << 20
+	}
+	l := &Lane{cfg: cfg, cache: newStateCache(cfg.CacheSize, cfg.CacheBytes)}
 	l.pool = workers.New(cfg.MaxActive, l.work)
 	return l
 }
@@ -114,23 +118,33 @@ func (l *Lane) failed(ctx context.Context, id event.SessionID, w *workers.Worker
 	return time.Now().Add(retryAfter)
 }
 
-// stateCache keeps the states of idle sessions; the least recently worked on
-// goes first. A state that is behind catches up when it is driven.
+// stateCache keeps the states of idle sessions, bounded in number and in bytes;
+// the least recently worked on goes first. A state that is behind catches up
+// when it is driven.
 type stateCache struct {
-	limit int
-	order *list.List // of *session.State
-	byID  map[event.SessionID]*list.Element
+	most, mostBytes int
+	bytes           int
+	order           *list.List // of cached
+	byID            map[event.SessionID]*list.Element
 }
 
-func newStateCache(limit int) *stateCache {
-	return &stateCache{limit: limit, order: list.New(), byID: map[event.SessionID]*list.Element{}}
+type cached struct {
+	st    *session.State
+	bytes int
+}
+
+func newStateCache(most, mostBytes int) *stateCache {
+	return &stateCache{most: most, mostBytes: mostBytes, order: list.New(), byID: map[event.SessionID]*list.Element{}}
 }
 
 func (c *stateCache) put(st *session.State) {
-	c.byID[st.ID] = c.order.PushFront(st)
-	if c.order.Len() > c.limit {
-		old := c.order.Remove(c.order.Back()).(*session.State)
-		delete(c.byID, old.ID)
+	size := st.Size()
+	if size > c.mostBytes/4 { // one session does not push out all others
+		return
+	}
+	c.byID[st.ID] = c.order.PushFront(cached{st, size})
+	for c.bytes += size; c.order.Len() > c.most || c.bytes > c.mostBytes; {
+		c.remove(c.order.Back())
 	}
 }
 
@@ -139,6 +153,12 @@ func (c *stateCache) take(id event.SessionID) *session.State {
 	if !ok {
 		return nil
 	}
-	delete(c.byID, id)
-	return c.order.Remove(el).(*session.State)
+	return c.remove(el)
+}
+
+func (c *stateCache) remove(el *list.Element) *session.State {
+	x := c.order.Remove(el).(cached)
+	c.bytes -= x.bytes
+	delete(c.byID, x.st.ID)
+	return x.st
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,6 +25,7 @@ type driver struct {
 	loads  map[event.SessionID]int
 	drives []event.SessionID // as they began
 	now    map[event.SessionID]int
+	weight map[event.SessionID]int // bytes of their states
 	most   int
 	took   time.Duration
 	answer func(id event.SessionID, n int) (time.Time, error) // n: drive of this session, from 1
@@ -38,7 +41,11 @@ func (d *driver) Load(_ context.Context, id event.SessionID) (*session.State, er
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.loads[id]++
-	return &session.State{ID: id}, nil
+	st := &session.State{ID: id}
+	if n := d.weight[id]; n > 0 {
+		st.Queue = []*session.Queued{{Instructions: event.Content{Text: strings.Repeat("x", n)}}}
+	}
+	return st, nil
 }
 
 func (d *driver) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, error) {
@@ -251,6 +258,25 @@ func TestCache(t *testing.T) {
 		}
 		if d.loads[id(1)] != 1 || d.loads[id(3)] != 1 || d.loads[id(4)] != 1 || d.loads[id(2)] != 2 {
 			t.Errorf("loads %v", d.loads)
+		}
+	})
+}
+
+// A few large sessions take the place of many small ones; one that is larger
+// than its share is not kept at all.
+func TestCacheBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		d.weight = map[event.SessionID]int{id(1): 100_000, id(2): 100_000, id(3): 100_000, id(4): 100_000, id(5): 200_000, id(6): 100_000}
+		l := newLane(d, func(c *lane.Config) { c.CacheBytes = 440_000 })
+		defer l.Stop(t.Context())
+		for _, n := range []int{1, 2, 3, 4, 5, 1, 6, 1, 2, 5, 6} { // 6 pushes 2 out, which comes again
+			l.Wake(id(n))
+			rest(2 * time.Second)
+		}
+		want := map[event.SessionID]int{id(1): 1, id(2): 2, id(3): 1, id(4): 1, id(5): 2, id(6): 1}
+		if !maps.Equal(d.loads, want) {
+			t.Errorf("loads %v, want %v", d.loads, want)
 		}
 	})
 }

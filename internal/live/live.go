@@ -2,40 +2,92 @@
 // deltas of streaming output. Neither is ever waited for by a writer: a bell
 // that is not heard costs a look, a subscriber that is too slow loses deltas
 // and reads the whole value from the log (I-17).
+//
+// What is published to a stream stands once for all who listen to it, and many
+// bells are rung beside the one who has them rung: it costs a writer the same
+// whether one or ten thousand listen.
 package live
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 )
 
-// DeltaBuffer is how many deltas wait for one subscriber; past it they are dropped.
+// DeltaBuffer is how many deltas of a stream are kept for who has not taken
+// them yet; past it the oldest are dropped.
 const DeltaBuffer = 256
+
+// direct is how many bells are rung on the spot. To ring one may wake a
+// goroutine, some hundred nanoseconds; more than these are rung beside.
+const direct = 64
 
 // Hub fans out bells and deltas by stream, within one process. The zero value
 // is ready.
 type Hub struct {
-	mu   sync.RWMutex
-	subs map[event.Stream]map[*Subscription]struct{}
-	all  map[*Subscription]struct{}
+	mu    sync.RWMutex
+	rooms map[event.Stream]*room
+	all   map[*Subscription]struct{}
+	cries sync.WaitGroup
+}
+
+// Wait waits until nobody rings bells beside any more.
+func (h *Hub) Wait() { h.cries.Wait() }
+
+// Delta is a delta on its way.
+type Delta struct {
+	api.Delta
+	once sync.Once
+	wire []byte
+}
+
+// Wire is the delta as JSON, made once for all who send it.
+func (d *Delta) Wire() []byte {
+	d.once.Do(func() { // strings and numbers, which always marshal
+		d.wire, _ = json.Marshal(d.Delta, jsontext.AllowInvalidUTF8(true))
+	})
+	return d.wire
 }
 
 // Subscription hears one stream, or all.
 type Subscription struct {
-	// Bell holds one ring at most; a reader that takes it looks at the log.
+	// Bell holds one ring at most; who takes it looks at the log and at what
+	// waits of deltas.
 	Bell chan struct{}
-	// Deltas of the stream; of a subscription to all streams there are none.
-	Deltas chan api.Delta
 
 	hub    *Hub
-	stream event.Stream
+	room   *room // nil: all streams
+	run    event.RunID
+	deltas bool
+
+	// Of the room's lock.
+	at   int    // place in the room
+	next uint64 // number of the delta that comes next
 }
 
-// Subscribe hears a stream; the empty stream means all. The caller ends it with Close.
-func (h *Hub) Subscribe(s event.Stream) *Subscription {
-	sub := &Subscription{Bell: make(chan struct{}, 1), hub: h, stream: s}
+// Subscribe hears a stream, its bells and deltas; the empty stream means all,
+// without deltas. The caller ends it with Close.
+func (h *Hub) Subscribe(s event.Stream) *Subscription { return h.subscribe(s, "", true) }
+
+// Follow hears of a stream what is about a run, or about no run at all. An
+// empty run is the whole stream.
+func (h *Hub) Follow(s event.Stream, run event.RunID) *Subscription {
+	return h.subscribe(s, run, true)
+}
+
+// Watch is Follow without deltas.
+func (h *Hub) Watch(s event.Stream, run event.RunID) *Subscription {
+	return h.subscribe(s, run, false)
+}
+
+func (h *Hub) subscribe(s event.Stream, run event.RunID, deltas bool) *Subscription {
+	sub := &Subscription{Bell: make(chan struct{}, 1), hub: h, run: run, deltas: deltas}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s == "" {
@@ -45,36 +97,54 @@ func (h *Hub) Subscribe(s event.Stream) *Subscription {
 		h.all[sub] = struct{}{}
 		return sub
 	}
-	sub.Deltas = make(chan api.Delta, DeltaBuffer)
-	if h.subs == nil {
-		h.subs = map[event.Stream]map[*Subscription]struct{}{}
+	if h.rooms == nil {
+		h.rooms = map[event.Stream]*room{}
 	}
-	if h.subs[s] == nil {
-		h.subs[s] = map[*Subscription]struct{}{}
+	if sub.room = h.rooms[s]; sub.room == nil {
+		sub.room = &room{stream: s}
+		h.rooms[s] = sub.room
 	}
-	h.subs[s][sub] = struct{}{}
+	sub.room.add(sub)
 	return sub
 }
 
-// Close ends the subscription. Channels are not closed.
+// Close ends the subscription. Its channel is not closed.
 func (s *Subscription) Close() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	delete(s.hub.all, s)
-	if set := s.hub.subs[s.stream]; set != nil {
-		delete(set, s)
-		if len(set) == 0 {
-			delete(s.hub.subs, s.stream)
-		}
+	if s.room == nil {
+		delete(s.hub.all, s)
+		return
+	}
+	if s.room.remove(s) && s.hub.rooms[s.room.stream] == s.room {
+		delete(s.hub.rooms, s.room.stream)
 	}
 }
 
-// Ring says that a stream has grown.
-func (h *Hub) Ring(s event.Stream) {
+// Head is the last sequence of the stream that was told of since somebody
+// listens to it; 0: none was. The log has that event, and may have more. It is
+// known before the bells are rung, and before any delta that follows it.
+func (s *Subscription) Head() int64 {
+	if s.room == nil {
+		return 0
+	}
+	return s.room.head.Load()
+}
+
+// Delta takes the next delta that waits, or gives nil.
+func (s *Subscription) Delta() *Delta {
+	if s.room == nil || !s.deltas {
+		return nil
+	}
+	return s.room.take(s)
+}
+
+// Ring says that a stream has grown by these events.
+func (h *Hub) Ring(s event.Stream, events []event.Event) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	for sub := range h.subs[s] {
-		sub.ring()
+	if r := h.rooms[s]; r != nil && len(events) > 0 {
+		r.tell(h, newsOf(events))
 	}
 	for sub := range h.all {
 		sub.ring()
@@ -92,11 +162,8 @@ func (s *Subscription) ring() {
 func (h *Hub) Publish(s event.Stream, d api.Delta) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	for sub := range h.subs[s] {
-		select {
-		case sub.Deltas <- d:
-		default:
-		}
+	if r := h.rooms[s]; r != nil && r.put(&Delta{Delta: d}) {
+		r.tell(h, news{deltas: true, runs: []event.RunID{event.RunID(d.RunID)}})
 	}
 }
 
@@ -105,5 +172,162 @@ func (h *Hub) Publish(s event.Stream, d api.Delta) {
 func (h *Hub) Listening(s event.Stream) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return len(h.subs[s]) > 0
+	return h.rooms[s] != nil
+}
+
+// news are what bells are rung for.
+type news struct {
+	head   int64 // 0: the log has not grown
+	deltas bool
+	runs   []event.RunID // whom it is about; empty: everybody
+}
+
+// maxRuns bounds the runs of news that are put together.
+const maxRuns = 64
+
+func newsOf(events []event.Event) news {
+	n := news{head: events[len(events)-1].Seq}
+	for i := range events {
+		run := events[i].RunID
+		if run == "" || len(n.runs) == maxRuns {
+			n.runs = nil
+			return n
+		}
+		if !slices.Contains(n.runs, run) {
+			n.runs = append(n.runs, run)
+		}
+	}
+	return n
+}
+
+// and puts news together.
+func (n news) and(m news) news {
+	out := news{head: max(n.head, m.head), deltas: n.deltas || m.deltas}
+	if len(n.runs) == 0 || len(m.runs) == 0 || len(n.runs)+len(m.runs) > maxRuns {
+		return out
+	}
+	out.runs = slices.Clone(n.runs)
+	for _, run := range m.runs {
+		if !slices.Contains(out.runs, run) {
+			out.runs = append(out.runs, run)
+		}
+	}
+	return out
+}
+
+func (n news) concern(s *Subscription) bool {
+	return (n.head > 0 || s.deltas) && (s.run == "" || len(n.runs) == 0 || slices.Contains(n.runs, s.run))
+}
+
+func (n news) ring(s *Subscription) {
+	if n.concern(s) {
+		s.ring()
+	}
+}
+
+// room is a stream that somebody listens to.
+type room struct {
+	stream event.Stream
+	head   atomic.Int64 // changed under the lock
+
+	mu     sync.Mutex
+	subs   []*Subscription
+	deltas []*Delta // a ring of the last ones, by number
+	count  uint64   // deltas so far
+	later  *news    // that are still to be rung beside
+	crying bool
+}
+
+func (r *room) add(s *Subscription) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.at, s.next = len(r.subs), r.count
+	r.subs = append(r.subs, s)
+}
+
+// remove takes a subscription out; true: nobody is left.
+func (r *room) remove(s *Subscription) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.at < 0 {
+		return len(r.subs) == 0
+	}
+	last := r.subs[len(r.subs)-1]
+	r.subs[s.at], last.at = last, s.at
+	r.subs[len(r.subs)-1] = nil
+	r.subs = r.subs[:len(r.subs)-1]
+	s.at = -1
+	return len(r.subs) == 0
+}
+
+// put keeps a delta; false: nobody hears any.
+func (r *room) put(d *Delta) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.deltas == nil {
+		if !slices.ContainsFunc(r.subs, func(s *Subscription) bool { return s.deltas }) {
+			return false
+		}
+		r.deltas = make([]*Delta, DeltaBuffer)
+	}
+	r.deltas[r.count%DeltaBuffer] = d
+	r.count++
+	return true
+}
+
+func (r *room) take(s *Subscription) *Delta {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.count-s.next > DeltaBuffer {
+		s.next = r.count - DeltaBuffer
+	}
+	for s.next < r.count {
+		d := r.deltas[s.next%DeltaBuffer]
+		s.next++
+		if s.run == "" || d.RunID == string(s.run) {
+			return d
+		}
+	}
+	return nil
+}
+
+// tell rings the bells that news concern.
+func (r *room) tell(h *Hub, n news) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n.head > r.head.Load() {
+		r.head.Store(n.head)
+	}
+	if len(r.subs) <= direct && !r.crying {
+		for _, s := range r.subs {
+			n.ring(s)
+		}
+		return
+	}
+	if r.later != nil {
+		n = r.later.and(n)
+	}
+	r.later = &n
+	if !r.crying {
+		r.crying = true
+		h.cries.Go(r.cry)
+	}
+}
+
+// cry rings until there is nothing more to tell.
+func (r *room) cry() {
+	for {
+		r.mu.Lock()
+		n := r.later
+		if r.later = nil; n == nil {
+			r.crying = false
+			r.mu.Unlock()
+			return
+		}
+		subs := slices.Clone(r.subs)
+		r.mu.Unlock()
+		for _, s := range subs {
+			n.ring(s)
+		}
+	}
 }

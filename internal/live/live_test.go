@@ -1,10 +1,15 @@
 package live_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/live"
 )
 
@@ -17,29 +22,71 @@ func rung(s *live.Subscription) bool {
 	}
 }
 
+// grown are events that end at a sequence, one for each run.
+func grown(head int64, runs ...event.RunID) []event.Event {
+	var events []event.Event
+	for i, run := range runs {
+		events = append(events, event.Event{Seq: head - int64(len(runs)-1-i), RunID: run})
+	}
+	return events
+}
+
 // A bell holds one ring; it is heard by who listens to the stream, or to all.
 func TestBells(t *testing.T) {
 	var h live.Hub
-	h.Ring("session:a") // nobody is there
+	h.Ring("session:a", grown(1, "")) // nobody is there
 	a, b, all := h.Subscribe("session:a"), h.Subscribe("session:b"), h.Subscribe("")
-	for range 5 {
-		h.Ring("session:a")
+	if a.Head() != 0 {
+		t.Error("nothing was told yet")
 	}
-	if !rung(a) || rung(a) || rung(b) || !rung(all) || rung(all) {
-		t.Error("a ring is heard once, by whom it concerns")
+	for i := range int64(5) {
+		h.Ring("session:a", grown(i+2, "run_1", "run_2"))
+	}
+	h.Ring("session:a", grown(3, "")) // what comes late
+	if !rung(a) || rung(a) || rung(b) || !rung(all) || rung(all) || a.Head() != 6 || b.Head() != 0 {
+		t.Errorf("a ring is heard once, by whom it concerns; the heads are %d and %d", a.Head(), b.Head())
 	}
 	a.Close()
 	a.Close()
 	all.Close()
-	h.Ring("session:a")
+	h.Ring("session:a", grown(9, ""))
 	if rung(a) || rung(all) {
 		t.Error("a closed subscription hears")
 	}
 	b.Close()
 }
 
-// Deltas go to who listens to their stream; who does not read loses them and
-// holds up nobody (I-17).
+// Who follows a run hears of it, and of what is about no run.
+func TestBellsOfARun(t *testing.T) {
+	var h live.Hub
+	s, quiet := h.Follow("session:a", "run_1"), h.Watch("session:a", "run_1")
+	defer s.Close()
+	defer quiet.Close()
+	h.Ring("session:a", grown(2, "run_2", "run_3"))
+	h.Publish("session:a", api.Delta{RunID: "run_2"})
+	if rung(s) || rung(quiet) || s.Head() != 2 || s.Delta() != nil {
+		t.Error("other runs are heard")
+	}
+	h.Ring("session:a", grown(4, "run_2", "run_1"))
+	if !rung(s) || !rung(quiet) || s.Head() != 4 {
+		t.Error("its own run is not heard")
+	}
+	h.Ring("session:a", grown(5, ""))
+	if !rung(s) || s.Head() != 5 {
+		t.Error("what is about the session is not heard")
+	}
+	rung(quiet)
+	h.Publish("session:a", api.Delta{RunID: "run_1", Text: "x"})
+	if !rung(s) || rung(quiet) || quiet.Delta() != nil {
+		t.Error("deltas are heard by who wants them")
+	}
+	if d := s.Delta(); d == nil || d.Text != "x" || s.Delta() != nil {
+		t.Errorf("%+v", d)
+	}
+}
+
+// Deltas go to who listens to their stream; who does not read loses the oldest
+// and holds up nobody (I-17).
 func TestDeltas(t *testing.T) {
 	var h live.Hub
 	if h.Listening("session:a") {
@@ -50,12 +97,22 @@ func TestDeltas(t *testing.T) {
 	defer all.Close()
 	for i := range live.DeltaBuffer + 10 {
 		h.Publish("session:a", api.Delta{Part: i})
-		if d := <-a.Deltas; d.Part != i {
-			t.Fatalf("delta %d is %d", i, d.Part)
+		if d := a.Delta(); d == nil || d.Part != i || a.Delta() != nil {
+			t.Fatalf("delta %d is %+v", i, d)
 		}
 	}
-	if len(slow.Deltas) != live.DeltaBuffer || (<-slow.Deltas).Part != 0 || all.Deltas != nil {
-		t.Errorf("%d deltas wait", len(slow.Deltas))
+	late := h.Subscribe("session:a")
+	if late.Delta() != nil || all.Delta() != nil {
+		t.Error("deltas from before are heard")
+	}
+	late.Close()
+	for i := range live.DeltaBuffer {
+		if d := slow.Delta(); d == nil || d.Part != i+10 {
+			t.Fatalf("delta %d of the slow one is %+v", i, d)
+		}
+	}
+	if slow.Delta() != nil {
+		t.Error("there are more than fit")
 	}
 	if !h.Listening("session:a") || h.Listening("session:b") {
 		t.Error("who listens is not known")
@@ -67,22 +124,82 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
+// A delta reads on the wire as it is, whatever its bytes are.
+func TestWire(t *testing.T) {
+	d := &live.Delta{Delta: api.Delta{Type: "text.delta", RunID: "run_1", Text: "<é>\n\xff"}}
+	var got api.Delta
+	if err := json.Unmarshal(d.Wire(), &got); err != nil || got.Text != "<é>\n\ufffd" || got.RunID != "run_1" {
+		t.Errorf("%s %v", d.Wire(), err)
+	}
+}
+
+// However many listen, each hears, and who has the bells rung does not wait for
+// all of them.
+func TestMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h live.Hub
+		const n = 1000
+		subs := make([]*live.Subscription, n)
+		for i := range subs {
+			run := event.RunID("")
+			if i%2 == 1 {
+				run = "run_1"
+			}
+			subs[i] = h.Follow("session:a", run)
+		}
+		h.Ring("session:a", grown(1, "run_1"))
+		if subs[n-1].Head() != 1 { // though its bell may still be to ring
+			t.Error("the head is not known at once")
+		}
+		for i := range int64(100) {
+			h.Ring("session:a", grown(2*i+2, "run_1"))
+			h.Publish("session:a", api.Delta{RunID: "run_1", Text: fmt.Sprint(i)})
+		}
+		h.Wait()
+		for i, s := range subs {
+			if !rung(s) || s.Head() != 200 || s.Delta().Text != "0" {
+				t.Fatalf("%d stands at %d", i, s.Head())
+			}
+		}
+		h.Ring("session:a", grown(201, "run_2"))
+		h.Wait()
+		for i, s := range subs {
+			if rung(s) != (i%2 == 0) {
+				t.Fatalf("%d hears what is not about its run, or not what is", i)
+			}
+		}
+		for _, s := range slices.Backward(subs) {
+			s.Close()
+		}
+		if h.Listening("session:a") {
+			t.Error("somebody is left")
+		}
+	})
+}
+
 // The hub may be used by all at once.
 func TestAtOnce(t *testing.T) {
 	var h live.Hub
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for range 200 {
-				s := h.Subscribe("session:a")
-				h.Ring("session:a")
-				h.Publish("session:a", api.Delta{})
+			for i := range int64(200) {
+				var subs []*live.Subscription
+				for range 20 {
+					subs = append(subs, h.Follow("session:a", "run_1"))
+				}
+				h.Ring("session:a", grown(i, "run_1"))
+				h.Publish("session:a", api.Delta{RunID: "run_1"})
 				h.Listening("session:a")
-				s.Close()
+				for _, s := range subs {
+					s.Delta()
+					s.Close()
+				}
 			}
 		})
 	}
 	wg.Wait()
+	h.Wait()
 	if h.Listening("session:a") {
 		t.Error("somebody is left")
 	}

@@ -140,10 +140,17 @@ func (s *State) finish(id event.RunID, note string) {
 	if note != "" {
 		kept = append(kept, Item{Kind: ItemText, Content: event.Content{Text: note}})
 	}
-	s.history = append(s.history, past{seq: s.Active.Seq, items: kept})
-	s.shown += len(kept)
+	s.keep(past{seq: s.Active.Seq, items: kept})
 	s.Active = nil
 	s.trim()
+}
+
+// keep adds a finished run to the past.
+func (s *State) keep(p past) {
+	p.bytes = sizeOf(p.items)
+	s.history = append(s.history, p)
+	s.shown += len(p.items)
+	s.bytes += p.bytes
 }
 
 // trim drops the oldest runs past the history limit; the last run stays whole.
@@ -152,6 +159,7 @@ func (s *State) trim() {
 	drop := 0
 	for drop < len(s.history)-1 && s.shown > limit {
 		s.shown -= len(s.history[drop].items)
+		s.bytes -= s.history[drop].bytes
 		s.omitted += len(s.history[drop].items)
 		drop++
 	}

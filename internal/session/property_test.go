@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func (h *history) contract() *event.OutputContract {
 
 // step does one thing from outside.
 func (h *history) step() {
-	switch h.pick("step", "submit", "outcome", "outcome", "outcome", "outcome", "outcome", "crash", "stop", "resolve", "update", "clone", "late") {
+	switch h.pick("step", "submit", "outcome", "outcome", "outcome", "outcome", "outcome", "crash", "stop", "resolve", "update", "clone", "store", "late") {
 	case "submit":
 		h.runs++
 		h.submit(event.RunID(fmt.Sprintf("run_%d", h.runs)), strings.Repeat("go ", 1+h.runs), func(d *event.RunCreated) {
@@ -101,6 +102,8 @@ func (h *history) step() {
 		if !h.resolved() {
 			h.clones = append(h.clones, clone{h.s.Clone(), len(h.log)})
 		}
+	case "store":
+		h.store()
 	case "late": // I-14: events about what is closed are folded and change nothing
 		if h.runs == 0 || h.s.Active != nil {
 			return
@@ -114,6 +117,29 @@ func (h *history) step() {
 			h.r.Fatal("a late result changed the state")
 		}
 	}
+}
+
+// store goes on from what the stored form of the state gives back, as a daemon
+// does that was started anew. The stored form is that of a fold of the log.
+func (h *history) store() {
+	data, err := h.s.Encode()
+	if err != nil {
+		h.r.Fatal(err)
+	}
+	if folded, err := h.refold().Encode(); err != nil || string(folded) != string(data) {
+		h.r.Fatalf("stored %s\nfolded %s (%v)", data, folded, err)
+	}
+	back, err := session.DecodeState(data)
+	if err != nil {
+		h.r.Fatal(err)
+	}
+	if !h.resolved() && !reflect.DeepEqual(session.Next(back), session.Next(h.s)) {
+		h.r.Fatalf("the state asks for\n%#v\nread back for\n%#v", session.Next(h.s), session.Next(back))
+	}
+	if !sameState(back, h.refold()) {
+		h.r.Fatal("what is read back is another state than the log gives")
+	}
+	h.s = back
 }
 
 // rest lets the rules decide until they ask for something from outside.

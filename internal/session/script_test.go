@@ -1,7 +1,12 @@
 package session_test
 
 import (
+	"crypto/sha256"
+	"flag"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,17 +37,54 @@ import (
 //	resolve part=n [retry=n] as=completed|failed|retry   a person's word
 //	state · request · tables   what is known, what the model is sent, which rows follow
 func TestScripts(t *testing.T) {
+	folds := map[string][2]string{}
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		w := newWorld(t)
+		states := sha256.New()
+		defer func() { folds[filepath.Base(path)] = [2]string{w.hash.String(), fmt.Sprintf("%x", states.Sum(nil))} }()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t
 			out := (&script{world: w, t: t, d: d}).do()
 			if len(w.log) > 0 && !w.resolved() && !sameState(w.s, w.refold()) {
 				t.Error("the log read anew gives another state")
 			}
+			data, err := w.s.Encode()
+			if err != nil {
+				t.Error(err)
+			}
+			states.Write(data)
 			return out
 		})
 	})
+	t.Run("folds", func(t *testing.T) { sameFolds(t, folds) })
+}
+
+// sameFolds holds the rules to the version of the stored form: under one
+// version the same log gives the same states. folds are, by script, digests of
+// the log and of the states.
+func sameFolds(t *testing.T, folds map[string][2]string) {
+	const path = "testdata/stored_states.txt"
+	old, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	version := fmt.Sprintf("version %d", session.StateVersion)
+	before := strings.Split(string(old), "\n")
+	for _, line := range before[1:] {
+		if f := strings.Fields(line); before[0] == version && len(f) == 3 && folds[f[0]][0] == f[1] && folds[f[0]][1] != f[2] {
+			t.Errorf("%s: the same events give other states than they did: raise StateVersion, then run with -rewrite", f[0])
+		}
+	}
+	if t.Failed() || flag.Lookup("rewrite").Value.String() != "true" {
+		return
+	}
+	text := version
+	for _, name := range slices.Sorted(maps.Keys(folds)) {
+		text += "\n" + name + " " + folds[name][0] + " " + folds[name][1]
+	}
+	if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // resolved says whether texts of the open step stand in place of references.

@@ -45,6 +45,7 @@ type State struct {
 	Active  *Run
 	history []past // finished runs, oldest first
 	shown   int    // entries in history
+	bytes   int    // of history in memory, roughly
 	omitted int    // entries of earlier runs that the limit dropped
 }
 
@@ -74,6 +75,7 @@ type Stop struct {
 type past struct {
 	seq   int64 // of run.created
 	items []Item
+	bytes int // in memory, roughly; follows from items
 }
 
 // Run is the active run.
@@ -232,6 +234,51 @@ func (s *State) Clone() *State {
 		c.Active = &r
 	}
 	return &c
+}
+
+// Size is roughly what the state takes in memory, in bytes. It does not walk
+// over the past.
+func (s *State) Size() int {
+	n := stateBytes + s.bytes
+	for _, q := range s.Queue {
+		n += q.size()
+	}
+	if r := s.Active; r != nil {
+		n += r.size() + sizeOf(r.Items)
+		if r.Step != nil {
+			n += sizeOf(r.Step.Parts)
+			for _, c := range r.Step.Calls {
+				n += itemBytes + len(c.Arguments) + len(c.Large.Text) + len(c.Result.Text)
+			}
+		}
+	}
+	return n
+}
+
+// What a value takes without its texts, roughly.
+const (
+	stateBytes = 2 << 10
+	runBytes   = 1 << 10
+	itemBytes  = 256
+)
+
+func (q *Queued) size() int {
+	n := runBytes + len(q.Instructions.Text)
+	if q.Created != nil {
+		n += len(q.Created.Metadata) + len(q.Created.Tools)*itemBytes
+		for _, in := range q.Created.Input {
+			n += itemBytes + len(in.Content.Text) + len(in.Value)
+		}
+	}
+	return n
+}
+
+func sizeOf(items []Item) int {
+	n := len(items) * itemBytes
+	for i := range items {
+		n += len(items[i].Content.Text) + len(items[i].Value)
+	}
+	return n
 }
 
 // call finds a call of the open step.

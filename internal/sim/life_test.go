@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
@@ -31,6 +32,8 @@ type faults struct {
 	mu      sync.Mutex
 	random  *rand.Rand
 	appends int
+	saved   int // snapshots
+	loaded  int
 	crashAt int // 0: never
 	behind  bool
 	rate    int // failures in a thousand
@@ -107,6 +110,32 @@ func (f *faults) Blob(ctx context.Context, owner event.SessionID, ref string) ([
 	return f.Store.Blob(ctx, owner, ref)
 }
 
+func (f *faults) SaveSnapshot(ctx context.Context, s eventlog.Snapshot) error {
+	if err := f.failed(); err != nil {
+		return err
+	}
+	if err := f.Store.SaveSnapshot(ctx, s); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.saved++
+	return nil
+}
+
+func (f *faults) Snapshot(ctx context.Context, id event.SessionID) (eventlog.Snapshot, error) {
+	if err := f.failed(); err != nil {
+		return eventlog.Snapshot{}, err
+	}
+	s, err := f.Store.Snapshot(ctx, id)
+	if err == nil {
+		f.mu.Lock()
+		f.loaded++
+		f.mu.Unlock()
+	}
+	return s, err
+}
+
 func (f *faults) NextDelivery(ctx context.Context, t event.TargetID) (eventlog.DeliveryRow, error) {
 	if err := f.failed(); err != nil {
 		return eventlog.DeliveryRow{}, err
@@ -116,12 +145,13 @@ func (f *faults) NextDelivery(ctx context.Context, t event.TargetID) (eventlog.D
 
 // life is one process life of the house.
 type life struct {
-	store    *sqlite.Store
-	faults   *faults
-	adm      *admission.Admission
-	lane     *lane.Lane
-	delivery *delivery.Room
-	hub      live.Hub
+	store     *sqlite.Store
+	faults    *faults
+	adm       *admission.Admission
+	lane      *lane.Lane
+	delivery  *delivery.Room
+	snapshots *snapshot.Room
+	hub       live.Hub
 }
 
 // chance is the one source of random bytes of all lives.
@@ -142,7 +172,7 @@ func open(t *testing.T, w *world, dir, owner string, random io.Reader, seed uint
 	l := &life{}
 	var mu sync.Mutex // rooms are wired while the store works already
 	store, err := sqlite.Open(context.Background(), sqlite.Config{
-		Dir: dir, Sync: sqlite.SyncNormal, Rows: eventlog.Rows, Random: random,
+		Dir: dir, Sync: sqlite.SyncNormal, Rows: eventlog.Rows, CheckSnapshot: eventlog.CheckSnapshot, Random: random,
 		OnCommit: func(stamps []eventlog.Stamp) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -163,8 +193,10 @@ func open(t *testing.T, w *world, dir, owner string, random io.Reader, seed uint
 		t.Fatal(err)
 	}
 	words := slog.New(slog.NewTextHandler(&w.log, nil))
+	// So often that lives begin with snapshots, in the middle of runs too.
+	l.snapshots = snapshot.New(snapshot.Config{Store: l.faults, Logger: words, Every: 10})
 	eng := engine.New(engine.Config{
-		Log: l.faults, Hub: &l.hub, Tools: tools, Owner: owner, Rand: rand.New(rand.NewPCG(seed, 2)), Logger: words, MaxParallel: 3,
+		Log: l.faults, Snapshots: l.snapshots, Hub: &l.hub, Tools: tools, Owner: owner, Rand: rand.New(rand.NewPCG(seed, 2)), Logger: words, MaxParallel: 3,
 		Model: func(event.Route) (llm.Model, error) { return w, nil },
 	})
 	l.lane = lane.New(lane.Config{Driver: eng, Unfinished: store.Unfinished, Logger: words, MaxActive: 2, CacheSize: 2})
@@ -222,6 +254,7 @@ func (l *life) stop(t *testing.T, ctx context.Context) {
 	wg.Go(func() { l.lane.Stop(ctx) })
 	wg.Go(func() { l.delivery.Stop(ctx) })
 	wg.Wait()
+	l.snapshots.Stop(ctx)
 	if err := l.store.Close(context.Background()); err != nil {
 		t.Error(err)
 	}

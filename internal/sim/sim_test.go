@@ -57,7 +57,7 @@ func TestHistories(t *testing.T) {
 	}
 	t.Logf("%d histories: %v", len(seeds), total)
 	for _, what := range []string{"run completed", "run failed", "run cancelled", "run interrupted", "needs attention", "crash before commit",
-		"crash behind commit", "stop in order", "delivered", "dead-lettered", "refused", "known key", "key conflict", "repair", "tool retried"} {
+		"crash behind commit", "stop in order", "delivered", "dead-lettered", "refused", "known key", "key conflict", "repair", "tool retried", "snapshot saved", "snapshot loaded"} {
 		if *seedFlag == 0 && total[what] == 0 {
 			t.Errorf("no history had: %s", what) // a world in which nothing happens proves nothing
 		}
@@ -135,6 +135,7 @@ const fatal = 6
 // begin opens the next life, with its own fate.
 func (h *history) begin() {
 	h.lives++
+	h.tallySnapshots()
 	crashAt := 0
 	if h.lives <= fatal {
 		crashAt = 1 + h.r.IntN(60)
@@ -142,6 +143,17 @@ func (h *history) begin() {
 	rate := []int{0, 0, 5, 40}[h.r.IntN(4)]
 	h.life = open(h.t, h.w, h.dir, fmt.Sprintf("life_%d", h.lives), h.chance, h.r.Uint64(), crashAt, rate, h.r.IntN(2) == 0)
 	h.life.start(h.t)
+}
+
+// tallySnapshots counts the snapshots of the life that ended.
+func (h *history) tallySnapshots() {
+	if h.life == nil {
+		return
+	}
+	h.life.faults.mu.Lock()
+	defer h.life.faults.mu.Unlock()
+	h.seen["snapshot saved"] += h.life.faults.saved
+	h.seen["snapshot loaded"] += h.life.faults.loaded
 }
 
 func (h *history) crash() {

@@ -87,6 +87,18 @@ func (l *life) append(run event.RunID, data ...event.Data) {
 	mustAppend(l.t, l.s, a)
 }
 
+// snapshot stores the session as it is now: small or large, so that pages are freed.
+func (l *life) snapshot() {
+	l.t.Helper()
+	h, err := l.s.Head(l.t.Context(), l.id.Stream())
+	if err == nil {
+		err = l.s.SaveSnapshot(l.t.Context(), eventlog.Snapshot{SessionID: l.id, Version: 1, Head: h.Seq, Epoch: h.Epoch, State: []byte(l.text(800))})
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
 // step lets something happen in the session.
 func (l *life) step(i int) {
 	switch k := l.r.IntN(6); {
@@ -129,6 +141,9 @@ func lived(t *testing.T, s *Store, seed uint64, rebuild bool) event.SessionID {
 		for _, l := range lives {
 			if i == 0 || r.IntN(3) > 0 {
 				l.step(i)
+			}
+			if r.IntN(4) == 0 {
+				l.snapshot()
 			}
 		}
 		if rebuild && i%30 == 29 {

@@ -194,7 +194,7 @@ func (w *writer) truncateLog() bool {
 const eraseChunk = 64
 
 // erase takes the content out of all rows of the session's stream and deletes
-// its blobs. The derived rows go with the changes of the same append.
+// its blobs and its snapshot. The derived rows go with the changes of the same append.
 func (w *writer) erase(ctx context.Context, id event.SessionID) error {
 	if err := w.flush(); err != nil { // the stream may have rows in this very transaction
 		return err
@@ -222,6 +222,9 @@ func (w *writer) erase(ctx context.Context, id event.SessionID) error {
 		}
 	}
 	if _, err := w.st.exec(ctx, []byte("DELETE FROM main.blobs WHERE owner = ?"), string(id)); err != nil {
+		return err
+	}
+	if _, err := w.st.exec(ctx, []byte("DELETE FROM main.snapshots WHERE session_id = ?"), string(id)); err != nil {
 		return err
 	}
 	if err := w.eraseAssets(ctx, id); err != nil {

@@ -10,13 +10,15 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 )
 
-// request is what waits for the writer: an append, or a piece of work that
-// wants the writer's connection for itself.
+// request is what waits for the writer: an append, something that rides in a
+// transaction of appends, or a piece of work that wants the writer's connection
+// for itself.
 type request struct {
 	ctx    context.Context // of who waits
 	append eventlog.Append
 	sealed []*event.Sealed // of append.Entries, in their order
 	size   int             // bytes that it adds to a transaction, roughly
+	beside func(*writer) error
 	work   func(*writer) error
 
 	done   chan struct{} // closed when stamps and err are set

@@ -82,9 +82,9 @@ func readHead(ctx context.Context, st *statements, stream event.Stream) (eventlo
 
 // readQuery begins at the row that holds the event after ?2, which may stand
 // in the middle of it. Each row has at least one event to give.
-const readQuery = "SELECT " + logColumns + ` FROM log
+const readQuery = "SELECT " + logColumns + ` FROM main.log
 	WHERE stream = ?1 AND first_seq + count > ?2 + 1
-	AND first_seq >= coalesce((SELECT max(first_seq) FROM log WHERE stream = ?1 AND first_seq <= ?2 + 1), 0)
+	AND first_seq >= coalesce((SELECT max(first_seq) FROM main.log WHERE stream = ?1 AND first_seq <= ?2 + 1), 0)
 	ORDER BY first_seq LIMIT ?3`
 
 // Read implements eventlog.Log.
@@ -101,9 +101,18 @@ func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limi
 	if limit <= 0 {
 		return nil, nil
 	}
-	rows, err := s.readers.query(ctx, []byte(readQuery), string(stream), max(after, 0), limit)
+	list, err := readEvents(ctx, s.readers, stream, after, limit, maxBytes)
 	if err != nil {
 		return nil, s.readErr("read events", err)
+	}
+	return list, nil
+}
+
+// readEvents reads events after a sequence over whatever connection.
+func readEvents(ctx context.Context, st *statements, stream event.Stream, after int64, limit, maxBytes int) ([]event.Event, error) {
+	rows, err := st.query(ctx, []byte(readQuery), string(stream), max(after, 0), limit)
+	if err != nil {
+		return nil, err
 	}
 	defer rows.Close()
 	var list []event.Event
@@ -111,11 +120,11 @@ func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limi
 	for len(list) < limit && size <= maxBytes && rows.Next() {
 		row, err := scanLogRow(rows)
 		if err != nil {
-			return nil, s.readErr("read events", err)
+			return nil, err
 		}
 		events, err := row.Events()
 		if err != nil {
-			return nil, fmt.Errorf("read events: %w", err)
+			return nil, err
 		}
 		if skip := after - row.First + 1; skip > 0 {
 			events = events[min(int(skip), len(events)):]
@@ -125,10 +134,7 @@ func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limi
 			size += len(events[i].Raw)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return nil, s.readErr("read events", err)
-	}
-	return list, nil
+	return list, rows.Err()
 }
 
 // A position is the id of a row and the index of an event in it.

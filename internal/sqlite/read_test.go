@@ -91,6 +91,8 @@ func TestListsUseAnIndex(t *testing.T) {
 		{func() *list { return runList(eventlog.RunFilter{UserID: "x"}) }, "runs_user"},
 		{func() *list { return runList(eventlog.RunFilter{SessionID: "x"}) }, "sqlite_autoindex_runs_1"},
 		{func() *list { return runList(eventlog.RunFilter{UserID: "x", SessionID: "x"}) }, "sqlite_autoindex_runs_1"},
+		{func() *list { return runList(eventlog.RunFilter{SessionID: "x", Status: "running"}) }, "(session_id=? AND run_id=?"},
+		{func() *list { return runList(eventlog.RunFilter{Status: "needs_attention"}) }, "(run_id=?"},
 		{func() *list { return deliveryList(eventlog.DeliveryFilter{UserID: "x"}) }, "outbox_user"},
 		{func() *list { return deliveryList(eventlog.DeliveryFilter{RunID: "x"}) }, "outbox_run"},
 		{func() *list { return deliveryList(eventlog.DeliveryFilter{SessionID: "x"}) }, "outbox_session"},

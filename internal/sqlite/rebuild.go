@@ -29,7 +29,8 @@ func (v *verification) create(ctx context.Context) error {
 	return v.createRefs(ctx)
 }
 
-// replace puts the rebuilt rows in the place of the derived ones.
+// replace puts the rebuilt rows in the place of the derived ones, and drops all
+// snapshots.
 func (v *verification) replace(ctx context.Context) error {
 	for _, spec := range derived.Specs() {
 		columns := strings.Join(columnsOf(spec), ", ")
@@ -41,7 +42,8 @@ func (v *verification) replace(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	// Snapshots follow from the log as well; whoever loads a session makes a new one.
+	return v.exec(ctx, "DELETE FROM main.snapshots")
 }
 
 func (v *verification) drop(ctx context.Context) error {

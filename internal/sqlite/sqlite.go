@@ -1,4 +1,4 @@
-// Package sqlite keeps the log, its derived rows, blobs and tokens in one
+// Package sqlite keeps the log, its derived rows, blobs, snapshots and tokens in one
 // SQLite database in a data directory that one process holds at a time.
 //
 // Everything is written by one goroutine over one connection. Whatever waits
@@ -63,6 +63,10 @@ type Config struct {
 	// Disk refuses a data directory, or a database that is a link, on a file
 	// system that is no place for one. Default diskfs.Refuse.
 	Disk func(path string) error
+	// CheckSnapshot compares a snapshot with its events; see
+	// eventlog.CheckSnapshot. Nil: Verify only looks whether the log has the
+	// event that the snapshot ends with.
+	CheckSnapshot func(snap eventlog.Snapshot, read func(after int64) ([]event.Event, error)) error
 
 	Random io.Reader // source of salts; default crypto/rand
 	// OnCommit is told the stamps of each transaction, in the order of
@@ -134,6 +138,8 @@ var (
 	_ eventlog.Log    = (*Store)(nil)
 	_ eventlog.Views  = (*Store)(nil)
 	_ eventlog.Tokens = (*Store)(nil)
+
+	_ eventlog.Snapshots = (*Store)(nil)
 )
 
 // Open locks the data directory, brings the schema and the derived rows up to

@@ -8,15 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-dev/holdfast/internal/derived"
-	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/storetest"
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, dir string, rows func(event.Stream, []event.Event) []derived.Change) storetest.Store {
+	storetest.Run(t, func(t *testing.T, dir string, rules storetest.Rules) storetest.Store {
 		t.Helper()
-		return conforming{open(t, Config{Dir: dir, Rows: rows, Sync: SyncNormal}), dir}
+		return conforming{open(t, Config{Dir: dir, Rows: rules.Rows, CheckSnapshot: rules.CheckSnapshot, Sync: SyncNormal}), dir}
 	})
 }
 
@@ -76,6 +74,9 @@ func (c conforming) Damage(t *testing.T, d storetest.Damage) {
 		exec(`UPDATE log SET meta = CAST(replace(CAST(meta AS TEXT), 'run_', 'rum_') AS BLOB) WHERE stream = ? AND first_seq = ?`, at...)
 	case storetest.DamageRemove:
 		exec(`DELETE FROM log WHERE stream = ? AND first_seq = ?`, at...)
+	case storetest.DamageSnapshot:
+		exec("UPDATE snapshots SET head = ?, epoch = ?, hash = ?, state = ? WHERE session_id = ?",
+			d.Snapshot.Head, d.Snapshot.Epoch, d.Snapshot.Hash[:], d.Snapshot.State, string(d.Snapshot.SessionID))
 	case storetest.DamageSwap:
 		exec(`UPDATE log SET first_seq = -1 WHERE stream = ? AND first_seq = ?`, at...)
 		exec(`UPDATE log SET first_seq = ? WHERE stream = ? AND first_seq = ?`, d.Seq, string(d.Stream), d.Other)

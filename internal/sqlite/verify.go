@@ -13,8 +13,8 @@ import (
 
 // VerifyOptions says what Verify does.
 type VerifyOptions struct {
-	// Rebuild replaces the derived rows by those that follow from the log,
-	// unless the log itself is damaged. Appends wait meanwhile.
+	// Rebuild replaces the derived rows by those that follow from the log, and
+	// drops the snapshots, unless the log itself is damaged. Appends wait meanwhile.
 	Rebuild bool
 	// Progress is told now and then which stream was read last and how many
 	// events were read so far.
@@ -37,7 +37,7 @@ type Report struct {
 	Blobs           int
 	Findings        []Finding // the first ones
 	More            int       // findings beyond those
-	LogSound        bool      // false: derived rows were not compared
+	LogSound        bool      // false: derived rows and snapshots were not compared
 	Rebuilt         bool
 }
 
@@ -55,8 +55,8 @@ func (r *Report) find(where, format string, args ...any) {
 // Verify reads the whole log and checks that sequences are gap-free (I-01),
 // that epochs never fall (I-15), that hashes and digests lead to each other
 // (I-04) and to the heads of the streams, that blobs are what their names say,
-// that events refer to all of them and only to such as are there, and that the derived rows are those that follow from the log (I-03). It sees
-// one moment of the database; appends go on beside it, save with Rebuild.
+// that events refer to all of them and only to such as are there, and that the derived rows (I-03) and the snapshots are those
+// that follow from the log. It sees one moment of the database; appends go on beside it, save with Rebuild.
 func (s *Store) Verify(ctx context.Context, opt VerifyOptions) (Report, error) {
 	if opt.Rebuild {
 		var report Report
@@ -198,6 +198,9 @@ func (v *verification) run(ctx context.Context) error {
 	}
 	if !v.report.LogSound {
 		return nil
+	}
+	if err := v.checkSnapshots(ctx); err != nil {
+		return err
 	}
 	for _, spec := range derived.Specs() {
 		if err := v.compare(ctx, spec); err != nil {

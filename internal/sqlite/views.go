@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -18,6 +19,9 @@ const (
 	statusQueued  = "queued"  // of a run
 	statusPending = "pending" // of a delivery
 )
+
+// unfinished are the status of the runs that have a row in the queue.
+var unfinished = []string{statusQueued, "running", "needs_attention"}
 
 // one reads the one row of a view; ErrNotFound when there is none.
 func one[T any](ctx context.Context, s *Store, op, text string, args []any, dest func(*T) []any) (T, error) {
@@ -200,6 +204,12 @@ func runList(f eventlog.RunFilter) *list {
 	l.owned(f.UserID, f.SessionID != "")
 	l.match("status", f.Status)
 	l.match("session_id", string(f.SessionID))
+	if slices.Contains(unfinished, f.Status) { // of any number of runs a few
+		l.where = append(l.where, "run_id IN (SELECT run_id FROM queue"+map[bool]string{true: " WHERE session_id = ?"}[f.SessionID != ""]+")")
+		if f.SessionID != "" {
+			l.args = append(l.args, string(f.SessionID))
+		}
+	}
 	return l
 }
 

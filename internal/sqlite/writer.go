@@ -109,6 +109,12 @@ func (w *writer) attempt(batch []*request) error {
 			if r.err != nil {
 				continue
 			}
+			if r.beside != nil {
+				if r.err = r.beside(w); r.err != nil && !errors.Is(r.err, eventlog.ErrNotFound) {
+					return r.err
+				}
+				continue
+			}
 			p, err := w.plan(r, now)
 			if err != nil {
 				r.err = err

@@ -23,11 +23,12 @@ type Store interface {
 	eventlog.Views
 	eventlog.Tokens
 	eventlog.Assets
+	eventlog.Snapshots
 
 	// Close commits what waits and ends the store. A second call does nothing.
 	Close(ctx context.Context) error
 	// Findings verifies the store and gives what it found, one text each; with
-	// rebuild the derived rows are replaced on the way.
+	// rebuild the derived rows are replaced and the snapshots dropped on the way.
 	Findings(ctx context.Context, rebuild bool) ([]string, error)
 	// Damage changes what is stored behind the store's back.
 	Damage(t *testing.T, d Damage)
@@ -43,6 +44,9 @@ type Damage struct {
 	Table derived.Table
 	Key   []derived.Col
 	Set   derived.Col
+	// DamageSnapshot: what the stored snapshot of this session becomes; its
+	// version stays.
+	Snapshot eventlog.Snapshot
 	// DamageBlob: what the stored blob with this owner and reference becomes;
 	// without a kind it is removed.
 	Blob event.Blob
@@ -53,18 +57,25 @@ type DamageKind string
 
 // The kinds of damage.
 const (
-	DamageData    DamageKind = "a byte of a row's data changed"
-	DamageMeta    DamageKind = "a byte of a row's envelopes changed"
-	DamageRemove  DamageKind = "a row removed"
-	DamageSwap    DamageKind = "the places of two rows swapped"
-	DamageErase   DamageKind = "content erased without an event that says so"
-	DamageDerived DamageKind = "a derived row changed"
-	DamageBlob    DamageKind = "a blob changed: its bytes, its kind, or both are gone"
+	DamageData     DamageKind = "a byte of a row's data changed"
+	DamageMeta     DamageKind = "a byte of a row's envelopes changed"
+	DamageRemove   DamageKind = "a row removed"
+	DamageSwap     DamageKind = "the places of two rows swapped"
+	DamageErase    DamageKind = "content erased without an event that says so"
+	DamageDerived  DamageKind = "a derived row changed"
+	DamageSnapshot DamageKind = "a snapshot changed: its head, its hash, its state"
+	DamageBlob     DamageKind = "a blob changed: its bytes, its kind, or both are gone"
 )
 
-// Opener opens the store in a directory, with a function for derived rows. The
-// suite closes what it opens.
-type Opener func(t *testing.T, dir string, rows func(event.Stream, []event.Event) []derived.Change) Store
+// Rules are what a store works by: the suite's own, so that the suite does not
+// move with the rules of sessions.
+type Rules struct {
+	Rows          func(event.Stream, []event.Event) []derived.Change
+	CheckSnapshot func(snap eventlog.Snapshot, read func(after int64) ([]event.Event, error)) error
+}
+
+// Opener opens the store in a directory. The suite closes what it opens.
+type Opener func(t *testing.T, dir string, rules Rules) Store
 
 // Run holds a store to the suite.
 func Run(t *testing.T, open Opener) {
@@ -89,6 +100,10 @@ func Run(t *testing.T, open Opener) {
 		{"feed", testFeed},
 		{"feed filters", testFeedFilters},
 		{"blobs", testBlobs},
+		{"snapshots", testSnapshots},
+		{"snapshots of several versions", testSnapshotVersions},
+		{"snapshots are forgotten", testSnapshotsErased},
+		{"verify finds damaged snapshots", testDamagedSnapshots},
 		{"erase", testErase},
 		{"erase in one batch", testEraseConcurrent},
 		{"verify finds damage", testDamage},
@@ -123,7 +138,7 @@ type suite struct {
 }
 
 func (s *suite) start() {
-	s.Store = s.open(s.t, s.dir, Rows)
+	s.Store = s.open(s.t, s.dir, Rules{Rows: Rows, CheckSnapshot: CheckSnapshot})
 	store := s.Store
 	s.t.Cleanup(func() { store.Close(context.Background()) })
 }

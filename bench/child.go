@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// childArg has the program be a daemon on a directory: what is measured is a
+// process of its own.
+const childArg = "child-daemon"
+
+// child serves until its input ends.
+func child(dir string) error {
+	ctx := context.Background()
+	dm, err := openDaemon(ctx, dir)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		_, err = dm.FirstToken(ctx, token)
+	}
+	if err == nil {
+		err = dm.Start(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	dm.Serve(l, false)
+	fmt.Println(l.Addr())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return dm.Stop(ctx)
+}
+
+// node is a daemon in a process of its own.
+type node struct {
+	*caller
+	cmd   *exec.Cmd
+	stdin io.Closer
+	addr  string
+	took  time.Duration // from the start of the process until it was ready
+}
+
+func startNode(dir string) (*node, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	n := &node{cmd: exec.Command(self, childArg, dir)}
+	n.cmd.Stderr = os.Stderr
+	in, err := n.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	n.stdin = in
+	out, err := n.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	if err := n.cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, fmt.Errorf("the daemon did not start: %w", err)
+	}
+	n.addr = strings.TrimSpace(line)
+	n.caller = newCaller(n.addr)
+	var ready struct{}
+	if err := n.do("GET", "/readyz", "", &ready); err != nil {
+		return nil, err
+	}
+	n.took = time.Since(begin)
+	return n, nil
+}
+
+func (n *node) stop() error {
+	n.http.CloseIdleConnections()
+	n.stdin.Close()
+	return n.cmd.Wait()
+}
+
+// kill ends the process as a crash would.
+func (n *node) kill() error {
+	n.http.CloseIdleConnections()
+	if err := n.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	_ = n.cmd.Wait() // it says that it was killed
+	return nil
+}
+
+// memory is the resident memory of the process in MiB, now or at its most.
+func (n *node) memory(peak bool) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		return -1 // not on this system
+	}
+	name := "VmRSS:"
+	if peak {
+		name = "VmHWM:"
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			kib, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err == nil {
+				return float64(kib) / 1024
+			}
+		}
+	}
+	return -1
+}
