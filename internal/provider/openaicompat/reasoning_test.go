@@ -135,6 +135,28 @@ func TestDetailsAnywhere(t *testing.T) {
 	}
 }
 
+// Details that nothing shows to be pieces of one stay apart, byte for byte.
+func TestDetailsApart(t *testing.T) {
+	for _, list := range []string{
+		`{"type":"reasoning.text","text":"a"}|{"type":"reasoning.text","text":"b"}`,
+		`{"type":"reasoning.text","text":"a","index":0}|{"type":"reasoning.text","text":"b","index":1}`,
+		`{"type":"reasoning.text","text":"a","index":0}|{"type":"reasoning.summary","summary":"b","index":0}`,
+		`{"type":"reasoning.text","text":"a","index":0,"id":"x"}|{"type":"reasoning.text","text":"b","index":0,"id":"y"}`,
+		`{"type":"reasoning.encrypted","data":"a","index":0}|{"type":"reasoning.encrypted","data":"b","index":0}`,
+		`1|{"b":2,"a":1.0}|null`,
+	} {
+		var r returned
+		r.add([]byte(`{"reasoning_details":[` + strings.ReplaceAll(list, "|", ",") + `]}`))
+		var got []string
+		for _, d := range r.list() {
+			got = append(got, string(d))
+		}
+		if strings.Join(got, "|") != list {
+			t.Errorf("%q from %s", got, list)
+		}
+	}
+}
+
 // Whatever pieces a detail comes in, it goes back whole.
 func TestPiecesOfDetailsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
