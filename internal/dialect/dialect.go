@@ -26,10 +26,11 @@ import (
 // Bounds of what is converted. A larger schema has no output form, and its
 // tool form is any object.
 const (
-	MaxBytes = 64 << 10 // of a schema
-	maxDepth = 128      // of its JSON
-	maxNodes = 4000     // schemas in it with every reference written out
-	maxForm  = 256 << 10
+	MaxBytes  = 64 << 10 // of a schema
+	maxDepth  = 128      // of its JSON
+	maxNodes  = 4000     // schemas in it with every reference written out
+	maxLevels = 60       // of these, one in the other
+	maxForm   = 256 << 10
 )
 
 // obj is a schema, or any other JSON object: values are nil, bool, string,

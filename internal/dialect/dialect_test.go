@@ -146,7 +146,8 @@ func TestToolForms(t *testing.T) {
 		{"a reference at the top", `{"$ref":"#/$defs/p","$defs":{"p":{"type":"object","properties":{"a":{"type":"string"}}}}}`,
 			`{"properties":{"a":{"type":"string"}},"type":"object"}`, "-"},
 		{"a circle", `{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#"}}}}`,
-			`{"properties":{"kids":{"items":{"$ref":"#"},"type":"array"}},"type":"object"}`, "-"},
+			`{"properties":{"kids":{"items":{"$ref":"#"},"type":"array"}},"type":"object"}`,
+			`{"properties":{"kids":{"items":{"properties":{"kids":{"items":{"type":"OBJECT"},"type":"ARRAY"}},"type":"OBJECT"},"type":"ARRAY"}},"type":"OBJECT"}`},
 		{"older words", `{"$schema":"http://json-schema.org/draft-04/schema#","type":"object","properties":{"a":{"type":"number","minimum":0,"exclusiveMinimum":true},"b":{"type":"array","items":[{"type":"string"}],"additionalItems":false}},"required":[]}`,
 			`{"properties":{"a":{"exclusiveMinimum":0,"type":"number"},"b":{"items":{},"prefixItems":[{"type":"string"}],"type":"array"}},"type":"object"}`, "-"},
 	} {
@@ -286,8 +287,19 @@ func TestBounds(t *testing.T) {
 		if !ok || len(got) > 256<<10 {
 			t.Errorf("%s: %d bytes, %v", f.name, len(got), ok)
 		}
-		if err := f.check(got); err != nil && f.name != "GeminiTool" {
+		if err := f.check(got); err != nil {
 			t.Errorf("%s: %v", f.name, err)
+		}
+	}
+	var chain strings.Builder
+	chain.WriteString(`{"$ref":"#/$defs/a0","$defs":{`)
+	for i := range 900 {
+		fmt.Fprintf(&chain, `"a%d":{"type":"object","properties":{"n":{"$ref":"#/$defs/a%d"}}},`, i, i+1)
+	}
+	chain.WriteString(`"a900":{"type":"string"}}}`)
+	for _, f := range tools {
+		if got, ok := f.convert(canon(t, chain.String())); !ok || f.check(got) != nil {
+			t.Errorf("%s: %.300s", f.name, got)
 		}
 	}
 	huge := canon(t, object(`"a":{"description":"`+strings.Repeat("x", dialect.MaxBytes)+`"}`))

@@ -66,6 +66,7 @@ type expander struct {
 	root  obj
 	open  map[string]bool
 	nodes int
+	depth int
 	cut   bool
 }
 
@@ -74,7 +75,10 @@ func (e *expander) schema(v any) any {
 	if !ok {
 		return v
 	}
-	if e.nodes++; e.nodes > maxNodes {
+	e.nodes++
+	e.depth++
+	defer func() { e.depth-- }()
+	if e.nodes > maxNodes || e.depth > maxLevels {
 		e.cut = true
 		return stump(s)
 	}

@@ -21,6 +21,11 @@ const plain = await client.chat.completions.create({ model, messages: ask });
 assert.equal(plain.choices[0].message.content, text);
 assert.equal(plain.choices[0].finish_reason, "stop");
 
+// A picture.
+const picture = { type: "image_url", image_url: { url: "data:image/png;base64,iVBORw0KGgo=" } };
+const seen = await client.chat.completions.create({ model, messages: [{ role: "user", content: [{ type: "text", text: "what is this?" }, picture] }] });
+assert.equal(seen.choices[0].message.content, text);
+
 // A tool round trip with two parallel calls, as a stream, through the client's own runner.
 const asked = [];
 const runner = client.chat.completions.runTools({

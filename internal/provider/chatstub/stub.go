@@ -7,6 +7,7 @@
 package chatstub
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -311,7 +312,9 @@ func (r Reply) plain() []byte {
 	}
 	var details []json.RawMessage
 	for _, d := range r.Details {
-		details = append(details, json.RawMessage(d))
+		if json.Valid([]byte(d)) {
+			details = append(details, json.RawMessage(d))
+		}
 	}
 	if details != nil {
 		msg["reasoning_details"] = details
@@ -355,18 +358,22 @@ func envelope(choices []any) map[string]any {
 }
 
 func encode(v any) []byte {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // only maps of texts and numbers come here
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // raw members go out as they are
+	if err := enc.Encode(v); err != nil {
+		panic(err) // only maps of texts, numbers and checked JSON come here
 	}
-	return raw
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // chopDetail gives a detail in pieces, as a stream sends it: the text bit by
 // bit, everything else with the first piece, the signature with the last.
 func chopDetail(detail string, size int) []any {
 	var whole map[string]any
-	if json.Unmarshal([]byte(detail), &whole) != nil {
+	dec := json.NewDecoder(strings.NewReader(detail))
+	dec.UseNumber()
+	if dec.Decode(&whole) != nil {
 		return nil
 	}
 	for _, grows := range []string{"text", "summary"} {

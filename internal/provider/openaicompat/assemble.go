@@ -100,7 +100,9 @@ func (a *assembler) thought(d *delta) error {
 	if d.ReasoningContent != "" {
 		text = d.ReasoningContent
 	}
-	for _, raw := range d.Details {
+	for i, raw := range d.Details {
+		raw = cleanDetail(raw)
+		d.Details[i] = raw
 		if a.size += len(raw); a.size > MaxAnswer {
 			return tooLarge()
 		}

@@ -14,13 +14,15 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 	"github.com/holdfast-dev/holdfast/internal/provider/pieces"
+	"pgregory.net/rapid"
 )
 
 // answer is what a stream amounted to.
 type answer struct {
 	Text      string
 	Reasoning string
-	State     string
+	State     string   // all states, joined
+	States    []string // of each part of reasoning that has one
 	Calls     []toolCall
 	Usage     *llm.Usage
 	Reason    llm.FinishReason
@@ -98,6 +100,9 @@ func (c *collector) part(p llm.Part) error {
 			}
 		} else {
 			c.State += string(p.State)
+			if p.State != nil {
+				c.States = append(c.States, string(p.State))
+			}
 		}
 	case llm.UsagePart:
 		c.Usage = p.Usage
@@ -222,4 +227,23 @@ func chunks(finish string, deltas ...string) string {
 		fmt.Fprintf(&b, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":%q}]}\n\n", finish)
 	}
 	return b.String() + "data: [DONE]\n\n"
+}
+
+// drawReply gives any reply of the stand-in.
+func drawReply(t *rapid.T) chatstub.Reply {
+	words := rapid.SampledFrom([]string{"", "hello", "h\u00e9llo \u4e16\u754c \U0001f3f7", "```json\n{}\n```", `{"s":"<think>x</think>"}`, "a\r\nb\rc\n\nd", "data: [DONE]\n\n"})
+	r := chatstub.Reply{
+		Reasoning: words.Draw(t, "reasoning"), Text: words.Draw(t, "text"), Runes: rapid.IntRange(1, 12).Draw(t, "runes"),
+		Input: rapid.IntRange(0, 5).Draw(t, "input"), Finish: rapid.SampledFrom([]string{"", "stop", "length"}).Draw(t, "finish"),
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "calls") {
+		r.Calls = append(r.Calls, chatstub.Call{
+			ID: fmt.Sprint("c", i), Name: rapid.SampledFrom([]string{"f", "g"}).Draw(t, "name"),
+			Arguments: rapid.SampledFrom([]string{"", "{}", `{"a":"\u00e9\n"}`, `{"q"`}).Draw(t, "args"),
+		})
+	}
+	if rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
+		r.Refusal = "I cannot help with that."
+	}
+	return r
 }

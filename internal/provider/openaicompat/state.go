@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 )
 
 // state is what Content.State holds of reasoning that its vendor wants back:
@@ -93,6 +95,26 @@ func (r *returned) list() []json.RawMessage {
 		out, open = append(out, raw), piece
 	}
 	return out
+}
+
+// cleanDetail gives a detail as it came, or, when it is no strict JSON (half
+// characters, doubled names), the nearest that is.
+func cleanDetail(raw json.RawMessage) json.RawMessage {
+	lim := canonjson.Limits{Bytes: MaxAnswer, Depth: 1 << 10, Tokens: MaxAnswer}
+	if _, err := canonjson.Parse(raw, lim); err == nil {
+		return raw
+	}
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil {
+		return json.RawMessage("null")
+	}
+	clean, err := marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return clean
 }
 
 func decodeDetail(raw []byte) map[string]any {

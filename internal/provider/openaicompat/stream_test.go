@@ -244,6 +244,8 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte(chatstub.Reply{Reasoning: "r", Text: "<think>a</think>b", Calls: []chatstub.Call{{Name: "f", Arguments: "{}"}}, Input: 1, Output: 1}.Stream()))
 	f.Add([]byte(`{"choices":[{"message":{"content":[{"text":"x"}],"tool_calls":[{"function":{"name":"a","arguments":{"x":1}}}]}}]}`))
 	f.Add([]byte(chunks("stop", `{"tool_calls":[{"function":{"arguments":{"":0}}}]}`))) // a call without a name
+	f.Add([]byte(chatstub.Reply{Details: []string{`{"type":"reasoning.text","text":"abc","index":0}`}, Text: "[THINK]a[/THINK]b", Refusal: "no"}.Stream()))
+	f.Add([]byte(`{"choices":[{"message":{"content":"x","reasoning_details":[{"a":1,"a":2}],"function_call":{"name":"f"}},"usage":{"prompt_tokens":1,"completion_tokens":1}}]}`))
 	f.Add([]byte("event: error\ndata: {\"error\":{\"code\":1}}\n\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s := served{media: "text/event-stream", body: func() io.Reader { return strings.NewReader(string(body)) }}
