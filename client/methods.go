@@ -262,6 +262,11 @@ func (c *Client) RunEvents(ctx context.Context, run string, after int64, limit i
 	return call[api.List[api.Event]](ctx, c, to(http.MethodGet, "v1", "runs", run, "events").events(after, limit))
 }
 
+// Timeline reads where the time and the money of a run went.
+func (c *Client) Timeline(ctx context.Context, run string) (*api.Timeline, error) {
+	return call[api.Timeline](ctx, c, to(http.MethodGet, "v1", "runs", run, "timeline"))
+}
+
 // Events reads a page of the feed over all streams, in the order of commits.
 // Cursor is the NextCursor of an earlier page, which is always there; empty:
 // the beginning. Type narrows to one type of event; empty: all.

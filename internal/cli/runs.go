@@ -92,7 +92,7 @@ func (a *app) runsCommand() *cobra.Command {
 		})}
 	resolve.Flags().StringVar(&output, "output", "", "what the model sees as the call's result")
 	resolve.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	return group("runs", "Look at, follow and end runs", list, show, wait, follow, cancel, resolve)
+	return group("runs", "Look at, follow and end runs", list, show, a.timelineCommand(), wait, follow, cancel, resolve)
 }
 
 func (a *app) showRun(r *api.Run) error { return a.say(r, "%s\n", r.ID) }

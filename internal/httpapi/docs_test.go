@@ -44,13 +44,21 @@ func generated(t *testing.T, path string, want []byte) {
 // comments gives the comments of package api by type, and by type and member.
 func comments(t *testing.T) map[string]string {
 	t.Helper()
-	file, err := parser.ParseFile(gotoken.NewFileSet(), "../../api/api.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("../../api/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
 	}
 	line := func(g *ast.CommentGroup) string { return strings.Join(strings.Fields(g.Text()), " ") }
 	out := map[string]string{}
-	for _, d := range file.Decls {
+	var decls []ast.Decl
+	for _, name := range files {
+		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decls = append(decls, file.Decls...)
+	}
+	for _, d := range decls {
 		gen, ok := d.(*ast.GenDecl)
 		if !ok || gen.Tok != gotoken.TYPE {
 			continue

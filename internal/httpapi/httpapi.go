@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/timeline"
 )
 
 // Log is what the door reads of the log. It never appends.
@@ -57,6 +58,8 @@ type Config struct {
 	Routes    []api.Route // inventory, as shown
 	Tools     []api.Tool  // inventory, as shown
 	Version   string
+	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
+	Price func(route string) (timeline.Price, bool)
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
 	Ready  func() error
