@@ -63,14 +63,26 @@ type Page struct {
 	Cursor string
 }
 
+// Range narrows a list by the time at which its rows were made, and says in
+// which direction it goes. The zero value is everything, newest first.
+type Range struct {
+	Since time.Time // from then on; zero: from the beginning
+	Until time.Time // before then; zero: to the end
+	Asc   bool      // oldest first
+}
+
 // SessionFilter, RunFilter and DeliveryFilter narrow a list; an empty member
-// does not. Lists are newest first.
-type SessionFilter struct{ UserID, Status string }
+// does not. Of erased sessions only Status erased tells.
+type SessionFilter struct {
+	UserID, Status, ThreadID string
+	Range
+}
 
 // RunFilter narrows a list of runs.
 type RunFilter struct {
 	UserID, Status string
 	SessionID      event.SessionID
+	Range
 }
 
 // DeliveryFilter narrows a list of deliveries.
@@ -79,6 +91,9 @@ type DeliveryFilter struct {
 	SessionID      event.SessionID
 	RunID          event.RunID
 	TargetID       event.TargetID
+	// Tried narrows to those that were attempted at least once, or with Untried never.
+	Tried, Untried bool
+	Range
 }
 
 // TokenRow is an access token; only its digest is stored.

@@ -5,11 +5,15 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
 // The values of status columns that the store itself knows.
@@ -35,6 +39,21 @@ func one[T any](ctx context.Context, s *Store, op, text string, args []any, dest
 // many reads all rows of a view.
 func many[T any](ctx context.Context, s *Store, op, text string, args []any, dest func(*T) []any) ([]T, error) {
 	rows, err := s.readers.query(ctx, []byte(text), args...)
+	return scanned(s, op, rows, err, dest)
+}
+
+// once is many for a text that is not worth keeping prepared.
+func once[T any](ctx context.Context, s *Store, op, text string, args []any, dest func(*T) []any) ([]T, error) {
+	stmt, release, err := s.readers.lend(ctx, text, false)
+	if err != nil {
+		return nil, s.readErr(op, err)
+	}
+	defer release()
+	rows, err := stmt.QueryContext(ctx, args...)
+	return scanned(s, op, rows, err, dest)
+}
+
+func scanned[T any](s *Store, op string, rows *sql.Rows, err error, dest func(*T) []any) ([]T, error) {
 	if err != nil {
 		return nil, s.readErr(op, err)
 	}
@@ -48,13 +67,15 @@ func many[T any](ctx context.Context, s *Store, op, text string, args []any, des
 	return list, nil
 }
 
-// list is a query of one page: newest first, by columns that sort so and that
-// no update changes. So a cursor, the values of the last row, stays good
-// whatever is inserted.
+// list is a query of one page: newest first, or with asc oldest first, by
+// columns that sort so and that no update changes. So a cursor, the values of
+// the last row, stays good whatever is inserted.
 type list struct {
 	kind  string // first part of the cursor: one list's cursor is no other's
 	from  string // the query up to its conditions
 	order []string
+	asc   bool
+	rare  bool // asked in so many forms that its statement is not kept
 	where []string
 	args  []any
 }
@@ -67,14 +88,77 @@ func (l *list) match(column, value string) {
 	}
 }
 
-// owned narrows the list to a user. Where an id narrows it already the index by
-// user is kept out of it (the sign does that): a user may have any number of rows.
-func (l *list) owned(user string, byID bool) {
-	if byID {
-		l.match("+user_id", user)
-	} else {
-		l.match("user_id", user)
+// beside narrows the list by a column whose index is kept out of it (the sign
+// does that): something else has narrowed it further already.
+func (l *list) beside(column, value string, narrowed bool) {
+	if narrowed {
+		column = "+" + column
 	}
+	l.match(column, value)
+}
+
+// status narrows the list to a status. The index of a status is one of the rows
+// whose status is not the usual one, and few; its condition must stand in the
+// query as it stands in the index.
+func (l *list) status(value, usual string, narrowed bool) (few bool) {
+	if value == "" || value == usual || narrowed {
+		l.beside("status", value, narrowed)
+		return false
+	}
+	l.match("status", value)
+	l.where = append(l.where, "status <> '"+usual+"'")
+	return true
+}
+
+// madeAt narrows the list to a range of times in a column that the order begins with.
+func (l *list) madeAt(column string, r eventlog.Range) {
+	l.ranged(column, r)
+	l.asc = r.Asc
+}
+
+func (l *list) ranged(column string, r eventlog.Range) {
+	if !r.Since.IsZero() {
+		l.where = append(l.where, column+" >= ?")
+		l.args = append(l.args, storedFrom(r.Since))
+	}
+	if !r.Until.IsZero() {
+		l.where = append(l.where, column+" < ?")
+		l.args = append(l.args, storedFrom(r.Until))
+	}
+	l.rare = l.rare || r != (eventlog.Range{})
+}
+
+// storedFrom is the first stored time that is not before t: stored times are
+// cut to microseconds.
+func storedFrom(t time.Time) string {
+	if cut := t.Truncate(time.Microsecond); cut.Before(t) {
+		t = cut.Add(time.Microsecond)
+	}
+	return event.FormatTime(t)
+}
+
+// idSlack is past how far the time in an id and the time at which its row was
+// made lie apart: an id is drawn before its append commits.
+const idSlack = time.Hour
+
+// madeByID is madeAt for a list in the order of ids that hold the time at which
+// they were drawn. The column of times decides; the ids bound what is looked at.
+func (l *list) madeByID(id, prefix, column string, r eventlog.Range) {
+	l.ranged(column, r)
+	l.asc = r.Asc
+	if !r.Since.IsZero() {
+		l.where = append(l.where, id+" >= ?")
+		l.args = append(l.args, idAt(prefix, r.Since.Add(-idSlack)))
+	}
+	if !r.Until.IsZero() {
+		l.where = append(l.where, id+" < ?")
+		l.args = append(l.args, idAt(prefix, r.Until.Add(idSlack)))
+	}
+}
+
+// idAt is where the ids begin that were drawn at t: a UUIDv7 begins with 48 bits of milliseconds.
+func idAt(prefix string, t time.Time) string {
+	return fmt.Sprintf("%s%012x", prefix, min(max(t.UnixMilli(), 0), 1<<48-1))
 }
 
 // The bounds of a page.
@@ -91,12 +175,16 @@ func (l *list) query(p eventlog.Page) (text string, limit int, err error) {
 	if limit < 1 {
 		limit = defaultLimit
 	}
+	sign, way := "<", " DESC"
+	if l.asc {
+		sign, way = ">", ""
+	}
 	if p.Cursor != "" {
-		after, err := decodeCursor(l.kind, p.Cursor, len(l.order))
+		after, err := decodeCursor(l.cursorKind(), p.Cursor, len(l.order))
 		if err != nil {
 			return "", 0, err
 		}
-		l.where = append(l.where, "("+strings.Join(l.order, ", ")+") < (?"+strings.Repeat(", ?", len(after)-1)+")")
+		l.where = append(l.where, "("+strings.Join(l.order, ", ")+") "+sign+" (?"+strings.Repeat(", ?", len(after)-1)+")")
 		for _, v := range after {
 			l.args = append(l.args, v)
 		}
@@ -105,9 +193,18 @@ func (l *list) query(p eventlog.Page) (text string, limit int, err error) {
 	if len(l.where) > 0 {
 		text += " WHERE " + strings.Join(l.where, " AND ")
 	}
-	text += " ORDER BY " + strings.Join(l.order, " DESC, ") + " DESC LIMIT ?"
+	text += " ORDER BY " + strings.Join(l.order, way+", ") + way + " LIMIT ?"
 	l.args = append(l.args, limit+1)
 	return text, limit, nil
+}
+
+// cursorKind is the kind that cursors of the list carry: those of the other
+// direction are another list's.
+func (l *list) cursorKind() string {
+	if l.asc {
+		return l.kind + "+"
+	}
+	return l.kind
 }
 
 // page reads a page of a list; last gives the values of the order's columns.
@@ -116,12 +213,16 @@ func page[T any](ctx context.Context, s *Store, op string, l *list, p eventlog.P
 	if err != nil {
 		return nil, "", err
 	}
-	items, err := many(ctx, s, op, text, l.args, dest)
+	read := many[T]
+	if l.rare {
+		read = once[T]
+	}
+	items, err := read(ctx, s, op, text, l.args, dest)
 	if err != nil || len(items) <= limit {
 		return items, "", err
 	}
 	items = items[:limit]
-	return items, encodeCursor(l.kind, last(&items[limit-1])), nil
+	return items, encodeCursor(l.cursorKind(), last(&items[limit-1])), nil
 }
 
 func encodeCursor(kind string, values []string) string {
@@ -167,8 +268,18 @@ func (s *Store) SessionByAlias(ctx context.Context, user, alias string) (event.S
 
 func sessionList(f eventlog.SessionFilter) *list {
 	l := &list{kind: "sessions", from: sessionQuery, order: []string{"session_id"}}
-	l.owned(f.UserID, false)
-	l.match("status", f.Status)
+	byThread := f.ThreadID != ""
+	if byThread { // the second is the condition of the index
+		l.match("thread_id", f.ThreadID)
+		l.where = append(l.where, "thread_id <> ''")
+		l.rare = true
+	}
+	few := l.status(f.Status, session.Open, byThread)
+	if f.Status == "" {
+		l.where = append(l.where, "status <> '"+statusErased+"'")
+	}
+	l.beside("user_id", f.UserID, byThread || few)
+	l.madeByID("session_id", "ses_", "created_at", f.Range)
 	return l
 }
 
@@ -197,9 +308,11 @@ func (s *Store) Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error
 
 func runList(f eventlog.RunFilter) *list {
 	l := &list{kind: "runs", from: runQuery, order: []string{"run_id"}}
-	l.owned(f.UserID, f.SessionID != "")
-	l.match("status", f.Status)
+	byID := f.SessionID != ""
 	l.match("session_id", string(f.SessionID))
+	few := l.status(f.Status, session.StatusCompleted, byID)
+	l.beside("user_id", f.UserID, byID || few)
+	l.madeByID("run_id", "run_", "submitted_at", f.Range)
 	return l
 }
 
@@ -243,11 +356,22 @@ func (s *Store) Delivery(ctx context.Context, id event.DeliveryID) (eventlog.Del
 
 func deliveryList(f eventlog.DeliveryFilter) *list {
 	l := &list{kind: "deliveries", from: deliveryQuery, order: []string{"created_at", "delivery_id"}}
-	l.owned(f.UserID, f.SessionID != "" || f.RunID != "" || f.TargetID != "")
-	l.match("status", f.Status)
-	l.match("session_id", string(f.SessionID))
+	// The run narrows most, then the session, a status that is not the usual one, the target.
+	narrow := f.RunID != ""
 	l.match("run_id", string(f.RunID))
-	l.match("target_id", string(f.TargetID))
+	l.beside("session_id", string(f.SessionID), narrow)
+	narrow = narrow || f.SessionID != ""
+	few := l.status(f.Status, outbox.Delivered, narrow)
+	narrow = narrow || few
+	l.beside("target_id", string(f.TargetID), narrow)
+	l.beside("user_id", f.UserID, narrow || f.TargetID != "")
+	if f.Tried {
+		l.where = append(l.where, "n_attempts > 0")
+	}
+	if f.Untried {
+		l.where = append(l.where, "n_attempts = 0")
+	}
+	l.madeAt("created_at", f.Range)
 	return l
 }
 
