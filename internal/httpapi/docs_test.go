@@ -160,10 +160,19 @@ Made from the table of routes; the same table makes the mux and ` + "`/openapi.j
 			fmt.Fprintf(&b, "* %d%s: %s\n", a.status, what, a.text)
 		}
 		var fails []string
+		byStatus := rt.problemCodes()
 		for _, status := range rt.problems() {
-			fails = append(fails, fmt.Sprint(status))
+			text := fmt.Sprint(status)
+			if names := byStatus[status]; names != nil {
+				text += " " + codeList(names)
+			}
+			fails = append(fails, text)
 		}
-		fmt.Fprintf(&b, "* problems: %s\n", strings.Join(fails, ", "))
+		fmt.Fprintf(&b, "* problems: %s\n", strings.Join(fails, "; "))
+	}
+	b.WriteString("\n## Problem codes\n\nEvery operation may answer with " + codeList(everyCodes) + " besides its own.\n\n| code | status | |\n| --- | --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(codes)) {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, strings.Trim(fmt.Sprint(codes[name].statuses), "[]"), codes[name].text)
 	}
 	b.WriteString("\n## Types\n")
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
