@@ -36,7 +36,7 @@ var floors = map[string]int{
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
 	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7,
 	// 8 wiring
-	"internal/daemon": 8, "internal/sim": 8,
+	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8,
 	// 9 doors
 	"client": 9, "internal/demo": 9, "internal/cli": 9, "cmd/holdfast": 9, "bench": 9,
 }
