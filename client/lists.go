@@ -45,6 +45,10 @@ type DeliveriesQuery struct {
 	Range
 }
 
+// TargetsQuery narrows a list of targets; an empty member does not. Status is that
+// of deliveries which the target must have: pending or dead_lettered.
+type TargetsQuery struct{ Type, Status string }
+
 // TokensQuery narrows a list of tokens; an empty member does not.
 type TokensQuery struct{ Role, UserID string }
 
@@ -106,6 +110,17 @@ func (c *Client) Runs(ctx context.Context, q RunsQuery, p Page) (*api.List[api.R
 func (c *Client) Deliveries(ctx context.Context, q DeliveriesQuery, p Page) (*api.List[api.Delivery], error) {
 	return call[api.List[api.Delivery]](ctx, c, to(http.MethodGet, "v1", "deliveries").with("user_id", c.user).with("session_id", q.SessionID).
 		with("run_id", q.RunID).with("target_id", q.TargetID).with("status", q.Status).within(q.Range).page(p))
+}
+
+// Targets lists the receivers that deliveries went to.
+func (c *Client) Targets(ctx context.Context, q TargetsQuery, p Page) (*api.List[api.Target], error) {
+	return call[api.List[api.Target]](ctx, c, to(http.MethodGet, "v1", "targets").
+		with("user_id", c.user).with("type", q.Type).with("status", q.Status).page(p))
+}
+
+// Target reads how deliveries to a receiver stand.
+func (c *Client) Target(ctx context.Context, target string) (*api.Target, error) {
+	return call[api.Target](ctx, c, to(http.MethodGet, "v1", "targets", target))
 }
 
 // Tokens lists tokens, oldest first.
@@ -184,6 +199,11 @@ func (c *Client) AllDeliveries(ctx context.Context, q DeliveriesQuery) iter.Seq2
 	return every(func(cursor string) (*api.List[api.Delivery], error) {
 		return c.Deliveries(ctx, q, Page{Cursor: cursor})
 	})
+}
+
+// AllTargets is AllSessions of targets.
+func (c *Client) AllTargets(ctx context.Context, q TargetsQuery) iter.Seq2[api.Target, error] {
+	return every(func(cursor string) (*api.List[api.Target], error) { return c.Targets(ctx, q, Page{Cursor: cursor}) })
 }
 
 // AllTokens is AllSessions of tokens.

@@ -140,6 +140,16 @@ func everyFilter(t *testing.T, c *client.Client, s *api.Session, run *api.Run, d
 		t.Errorf("feed: %+v", got)
 	}
 	must(c.Events(ctx, e, "0", 5))(t)
+	if got := must(c.Targets(ctx, client.TargetsQuery{Type: dlv.Type, Status: "pending"}, page))(t); len(got.Items) != 1 || got.Items[0].ID != dlv.TargetID {
+		t.Errorf("targets %+v", got)
+	}
+	must(c.Targets(ctx, client.TargetsQuery{}, client.Page{Cursor: "dGFyZ2V0cwp0Z3RfMA"}))(t) // behind tgt_0
+	if got := must(c.Target(ctx, dlv.TargetID))(t); got.Pending != 1 || got.LastDeliveryID == "" {
+		t.Errorf("target %+v", got)
+	}
+	if got := all(t, c.AllTargets(ctx, client.TargetsQuery{})); len(got) != 1 {
+		t.Errorf("targets %+v", got)
+	}
 	must(c.Tokens(ctx, client.TokensQuery{Role: "reader", UserID: "nobody"}, page))(t)
 	tokens := must(c.Tokens(ctx, client.TokensQuery{}, page))(t)
 	must(c.Tokens(ctx, client.TokensQuery{}, next(tokens.NextCursor, nil)))(t)

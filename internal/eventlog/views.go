@@ -96,6 +96,27 @@ type DeliveryFilter struct {
 	Range
 }
 
+// TargetRow is what the deliveries to a target tell of it.
+type TargetRow struct {
+	ID                    event.TargetID
+	UserID, Type          string
+	Pending, DeadLettered int64
+	// The first delivery of the lane: when it was made, and when it is due. Empty: none is pending.
+	OldestPending, NextAt string
+	// The delivery that was made last, and how it stands.
+	LastDelivery event.DeliveryID
+	LastMade     string
+	LastStatus   string
+	LastCode     string
+}
+
+// TargetFilter narrows a list of targets; an empty member does not. Lists are in
+// the order of ids, which has no meaning.
+type TargetFilter struct {
+	UserID, Type string
+	Status       string // of a delivery that the target must have: pending or dead_lettered
+}
+
 // TokenRow is an access token; only its digest is stored.
 type TokenRow struct {
 	ID, Name, Role, UserID, Hash string
@@ -120,6 +141,8 @@ type Views interface {
 	Deliveries(ctx context.Context, f DeliveryFilter, p Page) ([]DeliveryRow, string, error)
 	// NextDelivery gives the first pending delivery of a target's lane, or ErrNotFound.
 	NextDelivery(ctx context.Context, t event.TargetID) (DeliveryRow, error)
+	Target(ctx context.Context, id event.TargetID) (TargetRow, error) // ErrNotFound: nothing was ever delivered there
+	Targets(ctx context.Context, f TargetFilter, p Page) ([]TargetRow, string, error)
 	// PendingTargets lists the targets that have pending deliveries.
 	PendingTargets(ctx context.Context) ([]event.TargetID, error)
 }

@@ -74,6 +74,7 @@ var codes = map[string]code{
 	"stopping":                           {[]int{503}, "The daemon is stopping; try again when it is back."},
 	"store_unavailable":                  {[]int{503}, "The daemon cannot write now; try again, under an `Idempotency-Key` where work must not be done twice."},
 	"target_not_allowed":                 {[]int{400}, "The address of a reply target is not public and not in `targets.allow_private`."},
+	"target_not_found":                   {[]int{404}, "There is no such target that the caller may see."},
 	"thread_id_too_large":                {[]int{413}, "`thread_id` is too long."},
 	"timeout":                            {[]int{503}, "The request was given up; its outcome is not known."},
 	"title_too_large":                    {[]int{413}, "The title is too long."},
@@ -136,7 +137,7 @@ var codesOf = map[string][]string{
 
 // pathCodes are those of what a path names.
 var pathCodes = map[string][]string{
-	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"},
+	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "target": {"target_not_found"},
 }
 
 // everyCodes are those that an operation may always answer with, as trouble on the daemon's side.

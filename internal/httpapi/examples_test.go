@@ -330,6 +330,9 @@ func (s *story) runs(ses string) {
 
 	s.call("listDeliveries", 200, nil, "status", "dead_lettered")
 	s.call("getDelivery", 200, nil, "d", string(dlv))
+	s.call("listTargets", 200, nil, "status", "dead_lettered")
+	s.call("getTarget", 200, nil, "target", string(target))
+	s.call("getTarget", 404, nil, "target", "tgt_none")
 	s.call("replayDelivery", 202, `{"reason":"the receiver has the secret now"}`, "d", string(dlv))
 	s.call("replayDelivery", 409, `{}`, "d", string(dlv))
 	s.call("resolveDelivery", 200, `{"reason":"the receiver is gone"}`, "d", string(dlv))

@@ -119,6 +119,35 @@ func TestFilters(t *testing.T) {
 	}
 }
 
+// Targets are seen by their user only, and narrowed by what waits for them.
+func TestTargets(t *testing.T) {
+	w := newWorld(t)
+	var ids []string
+	for _, user := range []string{"ann", "ben"} {
+		run := w.submit(w.session(user).ID, "x")
+		dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText})
+		ids = append(ids, into[api.Delivery](w.do("GET", "/v1/deliveries/"+string(dlv), w.admin, nil).want(200)).TargetID)
+	}
+	got := into[api.Target](w.do("GET", "/v1/targets/"+ids[0], w.token("reader", "ann"), nil).want(200))
+	if got.ID != ids[0] || got.UserID != "ann" || got.DeadLettered != 1 || got.Pending != 0 || got.NextAt != nil || got.LastStatus != "dead_lettered" || got.LastCode != "http_500" {
+		t.Errorf("%+v", got)
+	}
+	w.do("GET", "/v1/targets/"+ids[1], w.token("reader", "ann"), nil).want(404, "target_not_found") // I-34
+	w.do("GET", "/v1/targets?user_id=ben", w.token("reader", "ann"), nil).want(403, "wrong_user")
+	if list := into[api.List[api.Target]](w.do("GET", "/v1/targets", w.token("reader", "ann"), nil).want(200)); len(list.Items) != 1 || list.Items[0].ID != ids[0] {
+		t.Errorf("%+v", list)
+	}
+	slices.Sort(ids)
+	for path, want := range map[string][]string{"/v1/targets?": ids, "/v1/targets?status=dead_lettered&type=webhook": ids, "/v1/targets?status=pending": {}, "/v1/targets?type=mail": {}} {
+		for _, limit := range []int{1, 10} {
+			if got := w.listed(path, "id", limit); !slices.Equal(got, want) {
+				t.Errorf("%s by %d: %v, want %v", path, limit, got, want)
+			}
+		}
+	}
+	w.do("GET", "/v1/targets?status=delivered", w.admin, nil).want(400, "invalid_parameter")
+}
+
 // What is made while somebody pages through a list moves nothing of what is to come.
 func TestPagesAreStable(t *testing.T) {
 	w := newWorld(t)

@@ -114,7 +114,8 @@ func (s *schemas) problem(text string, names []string) object {
 var pathTexts = map[string]string{
 	"s": "A session: its `ses_…` id, or the caller's own id for it.",
 	"r": "A run: its `run_…` id.", "d": "A delivery: its `dlv_…` id.", "t": "A token: its `tok_…` id.",
-	"ref": "A digest (`sha256:…`).",
+	"target": "A receiver: its `tgt_…` id.",
+	"ref":    "A digest (`sha256:…`).",
 }
 
 // group is the part of the interface that an operation belongs to.

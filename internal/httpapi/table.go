@@ -151,6 +151,13 @@ func deliveryRoutes() []route {
 		{method: "POST", path: "/v1/deliveries/{d}/resolve", id: "resolveDelivery", role: operator, summary: "Say that a delivery is done with",
 			notes:  "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`).",
 			action: takes(resolveDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}, fails: []int{409, 410}},
+		{method: "GET", path: "/v1/targets", id: "listTargets", role: reader, summary: "List the receivers that deliveries went to",
+			notes: "The order is that of ids, which has no meaning.",
+			params: []param{pLimit, pCursor, pOwner, {"type", "query", "string", "Only targets of this type."},
+				{"status", "query", "string", "Only targets with deliveries of this status: `pending` or `dead_lettered`."}},
+			action: plain(listTargets), answers: []answer{gives[api.List[api.Target]](200, "A page.")}},
+		{method: "GET", path: "/v1/targets/{target}", id: "getTarget", role: reader, summary: "Read how deliveries to a receiver stand",
+			action: plain(getTarget), answers: []answer{gives[api.Target](200, "The target as it is now.")}},
 	}
 }
 

@@ -115,7 +115,7 @@ func TestListsUseAnIndex(t *testing.T) {
 		for i := range 4 {
 			for _, status := range []string{"", "open", "closed"} {
 				f := eventlog.SessionFilter{UserID: maybe(i, 1), ThreadID: maybe(i, 2), Status: status, Range: r}
-				want := own("sqlite_autoindex_sessions_1")
+				want := own("sessions_made")
 				switch {
 				case f.ThreadID != "":
 					want = "SEARCH sessions_thread"
@@ -128,10 +128,10 @@ func TestListsUseAnIndex(t *testing.T) {
 			}
 			for _, status := range []string{"", "completed", "failed"} {
 				f := eventlog.RunFilter{UserID: maybe(i, 1), SessionID: event.SessionID(maybe(i, 2)), Status: status, Range: r}
-				want := own("runs_run")
+				want := own("runs_made")
 				switch {
 				case f.SessionID != "":
-					want = "SEARCH sqlite_autoindex_runs_1"
+					want = "SEARCH runs_session"
 				case status == "failed":
 					want = "SEARCH runs_status"
 				case f.UserID != "":
@@ -164,6 +164,23 @@ func TestListsUseAnIndex(t *testing.T) {
 	text, args := feedQuery(&eventlog.FeedFilter{UserID: "x", SessionID: "x", RunID: "x", Types: []event.Type{"a", "b"}, Since: at})
 	if plan := s.planOf(t, text, append([]any{1, 1, 1}, args...)); !strings.HasPrefix(plan[0], "SEARCH log USING INTEGER PRIMARY KEY") {
 		t.Errorf("feed: %q", plan)
+	}
+}
+
+// Targets are walked by their ids, and nothing of them is counted by reading what was delivered.
+func TestTargetsUseAnIndex(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	for status, index := range map[string]string{"": "outbox", "pending": "outbox_pending", "dead_lettered": "outbox_dead"} {
+		text, args, _, err := targetList(eventlog.TargetFilter{UserID: "x", Status: status}, eventlog.Page{Cursor: encodeCursor("targets", []string{"tgt_1"})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := strings.Join(s.planOf(t, text, args), "\n")
+		if strings.Contains(plan, "SCAN outbox") || strings.Contains(plan, "TEMP B-TREE") || strings.Count(plan, "COVERING INDEX "+index) < 2 ||
+			!strings.Contains(plan, "COVERING INDEX outbox_pending (target_id=?)") || !strings.Contains(plan, "COVERING INDEX outbox_dead (target_id=?)") ||
+			!strings.Contains(plan, "COVERING INDEX outbox_target (target_id=?)") {
+			t.Errorf("%q:\n%s", status, plan)
+		}
 	}
 }
 

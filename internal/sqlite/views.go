@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -112,11 +111,7 @@ func (l *list) status(value, usual string, narrowed bool) (few bool) {
 
 // madeAt narrows the list to a range of times in a column that the order begins with.
 func (l *list) madeAt(column string, r eventlog.Range) {
-	l.ranged(column, r)
 	l.asc = r.Asc
-}
-
-func (l *list) ranged(column string, r eventlog.Range) {
 	if !r.Since.IsZero() {
 		l.where = append(l.where, column+" >= ?")
 		l.args = append(l.args, storedFrom(r.Since))
@@ -135,30 +130,6 @@ func storedFrom(t time.Time) string {
 		t = cut.Add(time.Microsecond)
 	}
 	return event.FormatTime(t)
-}
-
-// idSlack is past how far the time in an id and the time at which its row was
-// made lie apart: an id is drawn before its append commits.
-const idSlack = time.Hour
-
-// madeByID is madeAt for a list in the order of ids that hold the time at which
-// they were drawn. The column of times decides; the ids bound what is looked at.
-func (l *list) madeByID(id, prefix, column string, r eventlog.Range) {
-	l.ranged(column, r)
-	l.asc = r.Asc
-	if !r.Since.IsZero() {
-		l.where = append(l.where, id+" >= ?")
-		l.args = append(l.args, idAt(prefix, r.Since.Add(-idSlack)))
-	}
-	if !r.Until.IsZero() {
-		l.where = append(l.where, id+" < ?")
-		l.args = append(l.args, idAt(prefix, r.Until.Add(idSlack)))
-	}
-}
-
-// idAt is where the ids begin that were drawn at t: a UUIDv7 begins with 48 bits of milliseconds.
-func idAt(prefix string, t time.Time) string {
-	return fmt.Sprintf("%s%012x", prefix, min(max(t.UnixMilli(), 0), 1<<48-1))
 }
 
 // The bounds of a page.
@@ -267,7 +238,7 @@ func (s *Store) SessionByAlias(ctx context.Context, user, alias string) (event.S
 }
 
 func sessionList(f eventlog.SessionFilter) *list {
-	l := &list{kind: "sessions", from: sessionQuery, order: []string{"session_id"}}
+	l := &list{kind: "sessions", from: sessionQuery, order: []string{"created_at", "session_id"}}
 	byThread := f.ThreadID != ""
 	if byThread { // the second is the condition of the index
 		l.match("thread_id", f.ThreadID)
@@ -279,13 +250,13 @@ func sessionList(f eventlog.SessionFilter) *list {
 		l.where = append(l.where, "status <> '"+statusErased+"'")
 	}
 	l.beside("user_id", f.UserID, byThread || few)
-	l.madeByID("session_id", "ses_", "created_at", f.Range)
+	l.madeAt("created_at", f.Range)
 	return l
 }
 
 // Sessions implements eventlog.Views.
 func (s *Store) Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error) {
-	return page(ctx, s, "list sessions", sessionList(f), p, sessionDest, func(r *eventlog.SessionRow) []string { return []string{string(r.ID)} })
+	return page(ctx, s, "list sessions", sessionList(f), p, sessionDest, func(r *eventlog.SessionRow) []string { return []string{r.CreatedAt, string(r.ID)} })
 }
 
 // runQuery counts the place of a queued run among those of its session.
@@ -307,18 +278,18 @@ func (s *Store) Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error
 }
 
 func runList(f eventlog.RunFilter) *list {
-	l := &list{kind: "runs", from: runQuery, order: []string{"run_id"}}
+	l := &list{kind: "runs", from: runQuery, order: []string{"submitted_at", "run_id"}}
 	byID := f.SessionID != ""
 	l.match("session_id", string(f.SessionID))
 	few := l.status(f.Status, session.StatusCompleted, byID)
 	l.beside("user_id", f.UserID, byID || few)
-	l.madeByID("run_id", "run_", "submitted_at", f.Range)
+	l.madeAt("submitted_at", f.Range)
 	return l
 }
 
 // Runs implements eventlog.Views.
 func (s *Store) Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error) {
-	return page(ctx, s, "list runs", runList(f), p, runDest, func(r *eventlog.RunRow) []string { return []string{string(r.ID)} })
+	return page(ctx, s, "list runs", runList(f), p, runDest, func(r *eventlog.RunRow) []string { return []string{r.SubmittedAt, string(r.ID)} })
 }
 
 // Idempotency implements eventlog.Views.
