@@ -230,6 +230,7 @@ func TestIterators(t *testing.T) {
 		t.Errorf("%d items after a break", n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	n, failures := 0, 0
 	for _, err := range c.AllRuns(ctx, client.RunsQuery{}) {
 		if n++; n == 50 { // the page is at its end

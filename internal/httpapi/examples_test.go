@@ -346,6 +346,42 @@ func (s *story) runs(ses string) {
 	s.append(ses, next, &event.RunCancelled{Reason: "a wrong alert"})
 }
 
+// A feed from a time on begins close before it, wherever that is in the log, and
+// shows what is of that time and later.
+func TestSeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		s := newStory(t, ctx)
+		for range 20 {
+			s.call("createSession", 201, api.CreateSession{})
+			time.Sleep(10 * time.Minute)
+		}
+		feed, _, err := s.store.Feed(ctx, 0, 100, eventlog.FeedFilter{})
+		if err != nil || len(feed) != 20 {
+			t.Fatal(len(feed), err)
+		}
+		c := &call{server: s.handler.server}
+		for i, e := range feed {
+			for off, first := range map[time.Duration]int{-time.Second: i, 0: i, time.Second: i + 1} {
+				since := e.Event.Time.Add(off)
+				from, err := c.seek(ctx, since)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest, _, err := s.store.Feed(ctx, from, 100, eventlog.FeedFilter{})
+				if err != nil || len(rest) != len(feed)-first {
+					t.Errorf("from event %d %+s on: %d events, want %d (%v)", i, off, len(rest), len(feed)-first, err)
+				}
+				page := s.call("listEvents", 200, nil, "since", since.Format(time.RFC3339), "limit", "100")
+				if n := strings.Count(string(page.body), `"type":"session.created"`); n != len(feed)-first {
+					t.Errorf("since event %d %+s: %d events, want %d", i, off, n, len(feed)-first)
+				}
+			}
+		}
+	})
+}
+
 // The examples of the document are what the handlers take and give now.
 func TestExamples(t *testing.T) {
 	var told []byte

@@ -215,6 +215,15 @@ delivery_attempt 20000–20100 failed http_500
 delivery_attempt 25000–25100 ok
 delivery 19900–30000 retrying dns …
 wall 19900 = queued 100 + model 670 + tools 90 + waiting 10020 + retry 1000 + overhead 8020; no owner 8000`)
+	// Of a clock that was set back nothing is negative.
+	back := &api.Timeline{}
+	f.Deliver(back, &timeline.Delivery{ID: "dlv_3", Status: api.DeliveryDelivered, Created: at(-5000), Updated: at(-9000),
+		Events: []event.Event{ev(-100, &event.DeliveryAttemptStarted{Attempt: 1, DeliveryID: "dlv_3"})}}, at(-9999))
+	for _, e := range back.Entries {
+		if e.StartMS != 0 || e.EndMS != 0 || e.Open {
+			t.Errorf("%+v", e)
+		}
+	}
 	if out.Totals != before {
 		t.Error("a delivery changed the totals of the run")
 	}
