@@ -301,6 +301,24 @@ type Delivery struct {
 	LastStatus int64      `json:"last_status,omitempty"`
 }
 
+// Target is a receiver: where deliveries of one user go, one after the other.
+type Target struct {
+	ID           string `json:"id"`
+	UserID       string `json:"user_id"`
+	Type         string `json:"type"`
+	Pending      int64  `json:"pending"` // deliveries that wait in its lane
+	DeadLettered int64  `json:"dead_lettered"`
+	// OldestPendingAt is when the first delivery of the lane was made, NextAt when
+	// it is due; absent: none is pending.
+	OldestPendingAt *time.Time `json:"oldest_pending_at,omitempty"`
+	NextAt          *time.Time `json:"next_at,omitempty"`
+	// LastDeliveryID is the delivery that was made last; what follows is of it.
+	LastDeliveryID string    `json:"last_delivery_id"`
+	LastMadeAt     time.Time `json:"last_made_at"`
+	LastStatus     string    `json:"last_status"`
+	LastCode       string    `json:"last_code,omitempty"`
+}
+
 // ReplayDelivery is the body of POST /v1/deliveries/{d}/replay. Force replays
 // one that was delivered.
 type ReplayDelivery struct {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"iter"
 	"net/http"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -28,6 +29,11 @@ func (c *Client) CreateAsset(ctx context.Context, name, mediaType string, file i
 // Assets lists assets, newest first.
 func (c *Client) Assets(ctx context.Context, p Page) (*api.List[api.Asset], error) {
 	return call[api.List[api.Asset]](ctx, c, to(http.MethodGet, "v1", "assets").with("user_id", c.user).page(p))
+}
+
+// AllAssets goes over the assets, page by page as they are asked for.
+func (c *Client) AllAssets(ctx context.Context) iter.Seq2[api.Asset, error] {
+	return every(func(cursor string) (*api.List[api.Asset], error) { return c.Assets(ctx, Page{Cursor: cursor}) })
 }
 
 // Asset reads what is known of an asset.

@@ -67,19 +67,23 @@ func newDaemon(t *testing.T) *daemon {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 			},
 			CheckTarget: func(event.ReplyTarget) error { return nil }}),
-		Routes: []api.Route{{Name: "main"}}, Tools: []api.Tool{{Name: "look", InputSchema: api.Raw("{}")}},
+		Routes: []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
+		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
+			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, row, err := httpapi.NewToken(rand.Reader, "t", "admin", "", time.Now())
-	if err != nil {
-		t.Fatal(err)
+	for _, user := range []string{"ann", ""} {
+		text, row, err := httpapi.NewToken(rand.Reader, "t", "admin", user, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.store.AddToken(t.Context(), row); err != nil {
+			t.Fatal(err)
+		}
+		d.token = text
 	}
-	if err := d.store.AddToken(t.Context(), row); err != nil {
-		t.Fatal(err)
-	}
-	d.token = text
 	srv := httptest.NewServer(d.handler)
 	t.Cleanup(srv.Close)
 	d.url = srv.URL
@@ -127,8 +131,10 @@ func must[T any](v T, err error) func(*testing.T) T {
 
 func TestEveryOperation(t *testing.T) {
 	d := newDaemon(t)
-	ctx, c := t.Context(), d.client(client.WithUser("ann"))
-	s := must(c.CreateSession(ctx, &api.CreateSession{ID: "a.b"}))(t)
+	calls := &recorder{}
+	ctx, c := t.Context(), d.client(client.WithUser("ann"), client.WithHTTPClient(&http.Client{Transport: calls}))
+	must(c.CreateSession(ctx, nil))(t)
+	s := must(c.CreateSession(ctx, &api.CreateSession{ID: "a.b", ThreadID: "t"}))(t)
 	if s.UserID != "ann" || must(c.Session(ctx, "a.b"))(t).ID != s.ID {
 		t.Errorf("session %+v", s)
 	}
@@ -154,7 +160,7 @@ func TestEveryOperation(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if list := must(c.Sessions(ctx, "open", client.Page{Limit: 1}))(t); len(list.Items) != 1 {
+	if list := must(c.Sessions(ctx, client.SessionsQuery{Status: "open"}, client.Page{Limit: 1}))(t); len(list.Items) != 1 {
 		t.Errorf("sessions %+v", list)
 	}
 
@@ -192,13 +198,13 @@ func TestEveryOperation(t *testing.T) {
 	if string(must(c.Blob(ctx, "a.b", list.Items[0].Outputs[0].ContentRef))(t)) != big {
 		t.Error("the blob is another")
 	}
-	if got := must(c.SessionEvents(ctx, "a.b", 1, 2))(t); len(got.Items) != 2 || got.Items[0].Seq != 2 || got.NextCursor != "3" {
+	if got := must(c.SessionEvents(ctx, "a.b", client.EventsQuery{}, 1, 2))(t); len(got.Items) != 2 || got.Items[0].Seq != 2 || got.NextCursor != "3" {
 		t.Errorf("events %+v", got)
 	}
-	if got := must(c.RunEvents(ctx, run.ID, 0, 1))(t); len(got.Items) != 1 || got.Items[0].Type != "run.created" {
+	if got := must(c.RunEvents(ctx, run.ID, client.EventsQuery{}, 0, 1))(t); len(got.Items) != 1 || got.Items[0].Type != "run.created" {
 		t.Errorf("events %+v", got)
 	}
-	if got := must(c.Events(ctx, "", "run.created", 10))(t); len(got.Items) != 1 || got.NextCursor == "" {
+	if got := must(c.Events(ctx, client.EventsQuery{Types: []string{"run.created"}}, "", 10))(t); len(got.Items) != 1 || got.NextCursor == "" {
 		t.Errorf("feed %+v", got)
 	}
 	target := event.TargetIDFor("ann", "webhook", "u")
@@ -215,20 +221,69 @@ func TestEveryOperation(t *testing.T) {
 		t.Errorf("resolved %+v", got)
 	}
 
+	other, _, err := c.Submit(ctx, "a.b", &api.SubmitRun{Content: api.Text("another")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := event.DeliveryIDFor(event.RunID(other.ID), target, 1)
+	d.appendTo(target.Stream(), nil, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(other.ID),
+		Data: &event.DeliveryEnqueued{Address: blob.Ref, Body: blob.Ref, DeliveryID: waiting, Type: "webhook"}})
+	everyFilter(t, c, must(c.Session(ctx, "a.b"))(t), must(c.Run(ctx, run.ID))(t), must(c.Delivery(ctx, string(dlv)))(t))
+	if got := must(c.Timeline(ctx, run.ID))(t); got.RunID != run.ID || len(got.Entries) == 0 {
+		t.Errorf("timeline %+v", got)
+	}
+	if err := c.StreamRun(ctx, run.ID, 0, func(client.Message) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	enough := errors.New("enough")
+	if err := c.StreamSession(ctx, "a.b", 0, func(client.Message) error { return enough }); err != enough {
+		t.Error(err)
+	}
+	must(c.Cancel(ctx, other.ID, ""))(t)
+	d.append(other, &event.RunCancelled{})
+	must(c.ResolveDelivery(ctx, string(waiting), ""))(t)
+
+	ast := must(c.CreateAsset(ctx, "dir/a.txt", "", strings.NewReader("a file")))(t)
+	if got := must(c.Asset(ctx, ast.ID))(t); got.Name != "a.txt" {
+		t.Errorf("asset %+v", got)
+	}
+	must(c.CreateAsset(ctx, "", "", strings.NewReader("another file")))(t)
+	first := must(c.Assets(ctx, client.Page{Limit: 1}))(t)
+	if got := must(c.Assets(ctx, client.Page{Limit: 1, Cursor: first.NextCursor}))(t); len(got.Items) != 1 || got.Items[0].ID != ast.ID {
+		t.Errorf("assets %+v", got)
+	}
+	seen := 0
+	for a, err := range c.AllAssets(ctx) {
+		if seen++; err != nil || a.ID == "" {
+			t.Errorf("%+v %v", a, err)
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d assets", seen)
+	}
+	file := must(c.AssetBytes(ctx, ast.ID))(t)
+	if data, err := io.ReadAll(file); err != nil || string(data) != "a file" || file.Close() != nil {
+		t.Errorf("bytes %q %v", data, err)
+	}
+	if _, err := c.AssetBytes(ctx, "ast_0"); client.Code(err) != "asset_not_found" {
+		t.Errorf("no asset: %v", err)
+	}
+
 	tok := must(c.CreateToken(ctx, &api.CreateToken{Role: "reader"}))(t)
-	if got := must(c.Tokens(ctx))(t); len(got) != 2 {
+	if got := must(c.Tokens(ctx, client.TokensQuery{}, client.Page{}))(t); len(got.Items) != 3 {
 		t.Errorf("tokens %+v", got)
 	}
 	if err := c.RevokeToken(ctx, tok.ID); err != nil {
 		t.Error(err)
 	}
-	if len(must(c.Routes(ctx))(t)) != 1 || len(must(c.Tools(ctx))(t)) != 1 || must(c.Health(ctx))(t).Version != "v" || must(c.Ready(ctx))(t).Status != "ready" || len(must(c.OpenAPI(ctx))(t)) == 0 {
+	if len(must(c.Routes(ctx, client.RoutesQuery{}, client.Page{}))(t).Items) != 2 || len(must(c.Tools(ctx, client.ToolsQuery{}, client.Page{}))(t).Items) != 2 || must(c.Health(ctx))(t).Version != "v" || must(c.Ready(ctx))(t).Status != "ready" || len(must(c.OpenAPI(ctx))(t)) == 0 {
 		t.Error("inventory")
 	}
 	must(c.CloseSession(ctx, "a.b", "r"))(t)
 	if err := c.EraseSession(ctx, "a.b"); err != nil {
 		t.Error(err)
 	}
+	calls.covers(t, must(c.OpenAPI(ctx))(t))
 }
 
 // broken cuts every answer after some bytes.
@@ -406,7 +461,7 @@ func TestUnixSocket(t *testing.T) {
 	srv.Start()
 	defer srv.Close()
 	c := must(client.New("unix:"+path, ""))(t)
-	if got := must(c.Tokens(t.Context()))(t); len(got) != 1 {
+	if got := must(c.Tokens(t.Context(), client.TokensQuery{}, client.Page{}))(t); len(got.Items) != 2 {
 		t.Errorf("tokens %+v", got)
 	}
 	// A path of an API behind a proxy, and answers that are none of ours.
@@ -423,7 +478,7 @@ func TestUnixSocket(t *testing.T) {
 	if _, err := c.Run(t.Context(), "../x"); !errors.As(err, &e) || e.Status != http.StatusTeapot || client.Code(err) != "" {
 		t.Error(err)
 	}
-	if _, err := c.Routes(t.Context()); !errors.As(err, &e) || e.Status != http.StatusFound {
+	if _, err := c.Routes(t.Context(), client.RoutesQuery{}, client.Page{}); !errors.As(err, &e) || e.Status != http.StatusFound {
 		t.Error("a redirect was followed", err)
 	}
 }

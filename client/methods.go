@@ -3,25 +3,10 @@ package client
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 )
-
-// Page asks for one page of a list. The zero value is the first page of the
-// daemon's default size.
-type Page struct {
-	Limit  int
-	Cursor string // next_cursor of the page before
-}
-
-func (r *request) page(p Page) *request {
-	if p.Limit != 0 {
-		r.query.Set("limit", strconv.Itoa(p.Limit))
-	}
-	return r.with("cursor", p.Cursor)
-}
 
 // inSession names an operation on a session, by its ses_… id or its alias.
 func (c *Client) inSession(method, session string, path ...string) *request {
@@ -40,11 +25,6 @@ func (c *Client) CreateSession(ctx context.Context, req *api.CreateSession) (*ap
 	r := to(http.MethodPost, "v1", "sessions")
 	r.body = body
 	return call[api.Session](ctx, c, r)
-}
-
-// Sessions lists sessions, newest first. Status: open, closed, or empty for both.
-func (c *Client) Sessions(ctx context.Context, status string, p Page) (*api.List[api.Session], error) {
-	return call[api.List[api.Session]](ctx, c, to(http.MethodGet, "v1", "sessions").with("user_id", c.user).with("status", status).page(p))
 }
 
 // Session reads a session.
@@ -190,15 +170,6 @@ func (c *Client) Submit(ctx context.Context, session string, req *api.SubmitRun,
 	return run, status == http.StatusAccepted, nil
 }
 
-// RunsQuery narrows a list of runs; an empty member does not.
-type RunsQuery struct{ SessionID, Status string }
-
-// Runs lists runs, newest first.
-func (c *Client) Runs(ctx context.Context, q RunsQuery, p Page) (*api.List[api.Run], error) {
-	return call[api.List[api.Run]](ctx, c, to(http.MethodGet, "v1", "runs").
-		with("user_id", c.user).with("session_id", q.SessionID).with("status", q.Status).page(p))
-}
-
 // Run reads a run.
 func (c *Client) Run(ctx context.Context, run string) (*api.Run, error) {
 	return call[api.Run](ctx, c, to(http.MethodGet, "v1", "runs", run))
@@ -243,43 +214,9 @@ func (c *Client) ResolveAttention(ctx context.Context, run string, req *api.Reso
 	return call[api.Run](ctx, c, r)
 }
 
-func (r *request) events(after int64, limit int) *request {
-	if limit != 0 {
-		r.query.Set("limit", strconv.Itoa(limit))
-	}
-	r.query.Set("after", strconv.FormatInt(after, 10))
-	return r
-}
-
-// SessionEvents reads a page of a session's log after a sequence, ascending.
-// NextCursor is empty when nothing follows yet. Limit 0: the daemon's default.
-func (c *Client) SessionEvents(ctx context.Context, session string, after int64, limit int) (*api.List[api.Event], error) {
-	return call[api.List[api.Event]](ctx, c, c.inSession(http.MethodGet, session, "events").events(after, limit))
-}
-
-// RunEvents is SessionEvents of one run.
-func (c *Client) RunEvents(ctx context.Context, run string, after int64, limit int) (*api.List[api.Event], error) {
-	return call[api.List[api.Event]](ctx, c, to(http.MethodGet, "v1", "runs", run, "events").events(after, limit))
-}
-
-// Events reads a page of the feed over all streams, in the order of commits.
-// Cursor is the NextCursor of an earlier page, which is always there; empty:
-// the beginning. Type narrows to one type of event; empty: all.
-func (c *Client) Events(ctx context.Context, cursor, kind string, limit int) (*api.List[api.Event], error) {
-	r := to(http.MethodGet, "v1", "events").with("after", cursor).with("type", kind).with("user_id", c.user)
-	if limit != 0 {
-		r.query.Set("limit", strconv.Itoa(limit))
-	}
-	return call[api.List[api.Event]](ctx, c, r)
-}
-
-// DeliveriesQuery narrows a list of deliveries; an empty member does not.
-type DeliveriesQuery struct{ SessionID, RunID, TargetID, Status string }
-
-// Deliveries lists deliveries, newest first.
-func (c *Client) Deliveries(ctx context.Context, q DeliveriesQuery, p Page) (*api.List[api.Delivery], error) {
-	return call[api.List[api.Delivery]](ctx, c, to(http.MethodGet, "v1", "deliveries").with("user_id", c.user).
-		with("session_id", q.SessionID).with("run_id", q.RunID).with("target_id", q.TargetID).with("status", q.Status).page(p))
+// Timeline reads where the time and the money of a run went.
+func (c *Client) Timeline(ctx context.Context, run string) (*api.Timeline, error) {
+	return call[api.Timeline](ctx, c, to(http.MethodGet, "v1", "runs", run, "timeline"))
 }
 
 // Delivery reads a delivery.
@@ -309,33 +246,10 @@ func (c *Client) CreateToken(ctx context.Context, req *api.CreateToken) (*api.To
 	return call[api.Token](ctx, c, r)
 }
 
-// Tokens lists tokens, oldest first.
-func (c *Client) Tokens(ctx context.Context) ([]api.Token, error) {
-	return all[api.Token](ctx, c, "tokens")
-}
-
 // RevokeToken revokes a token by its tok_… id.
 func (c *Client) RevokeToken(ctx context.Context, token string) error {
 	_, err := c.do(ctx, to(http.MethodDelete, "v1", "tokens", token), nil)
 	return err
-}
-
-// Routes lists the configured routes to models.
-func (c *Client) Routes(ctx context.Context) ([]api.Route, error) {
-	return all[api.Route](ctx, c, "routes")
-}
-
-// Tools lists the configured tools.
-func (c *Client) Tools(ctx context.Context) ([]api.Tool, error) {
-	return all[api.Tool](ctx, c, "tools")
-}
-
-func all[T any](ctx context.Context, c *Client, name string) ([]T, error) {
-	out, err := call[api.List[T]](ctx, c, to(http.MethodGet, "v1", name))
-	if err != nil {
-		return nil, err
-	}
-	return out.Items, nil
 }
 
 // Health says whether the daemon's process answers.

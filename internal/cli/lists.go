@@ -13,9 +13,13 @@ import (
 func (a *app) deliveriesCommand() *cobra.Command {
 	var q client.DeliveriesQuery
 	var page client.Page
+	var when whenFlags
 	list := &cobra.Command{Use: "list", Short: "List deliveries, newest first", Args: cobra.NoArgs,
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			var err error
+			if q.Range, err = when.get(); err != nil {
+				return err
+			}
 			if q.SessionID, err = sessionID(cmd.Context(), c, q.SessionID); err != nil {
 				return err
 			}
@@ -39,6 +43,7 @@ func (a *app) deliveriesCommand() *cobra.Command {
 	f.StringVarP(&q.SessionID, "session", "s", "", "of this session: its id or alias")
 	f.StringVarP(&q.RunID, "run", "r", "", "of this run")
 	f.StringVar(&q.TargetID, "target", "", "to this target")
+	when.add(list)
 	pageFlags(list, &page)
 	show := &cobra.Command{Use: "show DELIVERY", Short: "Show a delivery", Args: cobra.ExactArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
@@ -72,18 +77,58 @@ func (a *app) deliveriesCommand() *cobra.Command {
 	return group("deliveries", "Look at deliveries and replay dead letters", list, show, replay, resolve)
 }
 
-func (a *app) routesCommand() *cobra.Command {
-	return &cobra.Command{Use: "routes", Short: "List the ways to models", Args: cobra.NoArgs,
+func (a *app) targetsCommand() *cobra.Command {
+	var q client.TargetsQuery
+	var page client.Page
+	list := &cobra.Command{Use: "list", Short: "List the receivers that deliveries went to", Args: cobra.NoArgs,
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-			routes, err := c.Routes(cmd.Context())
+			l, err := c.Targets(cmd.Context(), q, page)
 			if err != nil {
 				return err
 			}
 			if a.json {
-				return a.print(routes)
+				return a.print(l)
 			}
-			return a.table("ROUTE\tPROVIDER\tMODEL\tDEFAULT", func(w *tabwriter.Writer) {
-				for _, r := range routes {
+			err = a.table("TARGET\tUSER\tTYPE\tPENDING\tDEAD\tOLDEST PENDING\tLAST", func(w *tabwriter.Writer) {
+				for _, t := range l.Items {
+					oldest := "-"
+					if t.OldestPendingAt != nil {
+						oldest = stamp(*t.OldestPendingAt)
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", t.ID, t.UserID, t.Type, t.Pending, t.DeadLettered, oldest, or(t.LastCode, t.LastStatus))
+				}
+			})
+			a.more(l.NextCursor)
+			return err
+		})}
+	list.Flags().StringVar(&q.Status, "status", "", "only with deliveries that are pending or dead_lettered")
+	list.Flags().StringVar(&q.Type, "type", "", "only of this type")
+	pageFlags(list, &page)
+	show := &cobra.Command{Use: "show TARGET", Short: "Show how deliveries to a receiver stand", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			t, err := c.Target(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(t)
+		})}
+	return group("targets", "Look at receivers", list, show)
+}
+
+func (a *app) routesCommand() *cobra.Command {
+	var q client.RoutesQuery
+	var page client.Page
+	c := &cobra.Command{Use: "routes", Short: "List the ways to models", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			l, err := c.Routes(cmd.Context(), q, page)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(l)
+			}
+			err = a.table("ROUTE\tPROVIDER\tMODEL\tDEFAULT", func(w *tabwriter.Writer) {
+				for _, r := range l.Items {
 					mark := ""
 					if r.Default {
 						mark = "yes"
@@ -91,25 +136,38 @@ func (a *app) routesCommand() *cobra.Command {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.Provider, r.Model, mark)
 				}
 			})
+			a.more(l.NextCursor)
+			return err
 		})}
+	c.Flags().StringVar(&q.Provider, "provider", "", "only those to this provider")
+	pageFlags(c, &page)
+	return c
 }
 
 func (a *app) toolsCommand() *cobra.Command {
-	return &cobra.Command{Use: "tools", Short: "List the configured tools", Args: cobra.NoArgs,
+	var q client.ToolsQuery
+	var page client.Page
+	c := &cobra.Command{Use: "tools", Short: "List the configured tools", Args: cobra.NoArgs,
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-			tools, err := c.Tools(cmd.Context())
+			l, err := c.Tools(cmd.Context(), q, page)
 			if err != nil {
 				return err
 			}
 			if a.json {
-				return a.print(tools)
+				return a.print(l)
 			}
-			return a.table("TOOL\tSOURCE\tSIDE EFFECT\tPOLICY\tDESCRIPTION", func(w *tabwriter.Writer) {
-				for _, t := range tools {
+			err = a.table("TOOL\tSOURCE\tSIDE EFFECT\tPOLICY\tDESCRIPTION", func(w *tabwriter.Writer) {
+				for _, t := range l.Items {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, t.Source, t.SideEffect, or(t.Policy, "-"), clean(short(t.Description)))
 				}
 			})
+			a.more(l.NextCursor)
+			return err
 		})}
+	c.Flags().StringVar(&q.Source, "source", "", "only tools of this source")
+	c.Flags().StringVar(&q.SideEffect, "side-effect", "", "only tools of this side effect")
+	pageFlags(c, &page)
+	return c
 }
 
 func (a *app) tokenCommand() *cobra.Command {
@@ -125,21 +183,28 @@ func (a *app) tokenCommand() *cobra.Command {
 		})}
 	create.Flags().StringVar(&req.Role, "role", "operator", "reader, operator or admin")
 	create.Flags().StringVar(&req.Name, "name", "", "what it is for")
+	var q client.TokensQuery
+	var page client.Page
 	list := &cobra.Command{Use: "list", Short: "List access tokens", Args: cobra.NoArgs,
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-			tokens, err := c.Tokens(cmd.Context())
+			q.UserID = a.user
+			l, err := c.Tokens(cmd.Context(), q, page)
 			if err != nil {
 				return err
 			}
 			if a.json {
-				return a.print(tokens)
+				return a.print(l)
 			}
-			return a.table("TOKEN\tNAME\tROLE\tUSER\tCREATED", func(w *tabwriter.Writer) {
-				for _, t := range tokens {
+			err = a.table("TOKEN\tNAME\tROLE\tUSER\tCREATED", func(w *tabwriter.Writer) {
+				for _, t := range l.Items {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.ID, or(t.Name, "-"), t.Role, or(t.UserID, "all"), stamp(t.CreatedAt))
 				}
 			})
+			a.more(l.NextCursor)
+			return err
 		})}
+	list.Flags().StringVar(&q.Role, "role", "", "only tokens of this role")
+	pageFlags(list, &page)
 	revoke := &cobra.Command{Use: "revoke TOKEN-ID", Short: "Revoke an access token", Args: cobra.ExactArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			if err := c.RevokeToken(cmd.Context(), args[0]); err != nil {

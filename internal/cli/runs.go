@@ -14,9 +14,13 @@ import (
 func (a *app) runsCommand() *cobra.Command {
 	var q client.RunsQuery
 	var page client.Page
+	var when whenFlags
 	list := &cobra.Command{Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			var err error
+			if q.Range, err = when.get(); err != nil {
+				return err
+			}
 			if q.SessionID, err = sessionID(cmd.Context(), c, q.SessionID); err != nil {
 				return err
 			}
@@ -37,6 +41,7 @@ func (a *app) runsCommand() *cobra.Command {
 		})}
 	list.Flags().StringVar(&q.Status, "status", "", "only runs of this status")
 	list.Flags().StringVarP(&q.SessionID, "session", "s", "", "only runs of this session: its id or alias")
+	when.add(list)
 	pageFlags(list, &page)
 	show := &cobra.Command{Use: "show RUN", Short: "Show a run", Args: cobra.ExactArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
@@ -92,13 +97,14 @@ func (a *app) runsCommand() *cobra.Command {
 		})}
 	resolve.Flags().StringVar(&output, "output", "", "what the model sees as the call's result")
 	resolve.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	return group("runs", "Look at, follow and end runs", list, show, wait, follow, cancel, resolve)
+	return group("runs", "Look at, follow and end runs", list, show, a.timelineCommand(), wait, follow, cancel, resolve)
 }
 
 func (a *app) showRun(r *api.Run) error { return a.say(r, "%s\n", r.ID) }
 
 func (a *app) eventsCommand() *cobra.Command {
-	var session, run, kind, cursor string
+	var session, run, cursor, since, until string
+	var q client.EventsQuery
 	var after int64
 	var limit int
 	var follow bool
@@ -109,6 +115,14 @@ func (a *app) eventsCommand() *cobra.Command {
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			ctx := cmd.Context()
 			a.lines = true
+			var err error
+			if q.Since, err = moment("since", since); err != nil {
+				return err
+			}
+			if q.Until, err = moment("until", until); err != nil {
+				return err
+			}
+			narrowed := len(q.Types) > 0 || since != "" || until != ""
 			tell := func(m client.Message) error {
 				if m.Event == nil {
 					return nil
@@ -116,10 +130,11 @@ func (a *app) eventsCommand() *cobra.Command {
 				return a.event(m.Event)
 			}
 			var l *api.List[api.Event]
-			var err error
 			switch {
 			case session != "" && run != "":
 				return usageError{errors.New("say --session or --run, not both")}
+			case follow && narrowed:
+				return usageError{errors.New("--follow shows everything; it takes no --type, --since or --until")}
 			case follow && run != "":
 				return c.StreamRun(ctx, run, after, tell)
 			case follow && session != "":
@@ -127,11 +142,11 @@ func (a *app) eventsCommand() *cobra.Command {
 			case follow:
 				return usageError{errors.New("--follow wants --session or --run")}
 			case run != "":
-				l, err = c.RunEvents(ctx, run, after, limit)
+				l, err = c.RunEvents(ctx, run, q, after, limit)
 			case session != "":
-				l, err = c.SessionEvents(ctx, session, after, limit)
+				l, err = c.SessionEvents(ctx, session, q, after, limit)
 			default:
-				l, err = c.Events(ctx, cursor, kind, limit)
+				l, err = c.Events(ctx, q, cursor, limit)
 			}
 			if err != nil {
 				return err
@@ -144,13 +159,19 @@ func (a *app) eventsCommand() *cobra.Command {
 			if session == "" && run == "" && l.NextCursor != "" {
 				// The feed over all streams always says where to go on; only a
 				// look there tells whether anything stands there yet.
-				next, err := c.Events(ctx, l.NextCursor, kind, 1)
+				next, err := c.Events(ctx, q, l.NextCursor, 1)
 				if err != nil {
 					return err
 				}
 				if len(next.Items) == 0 {
 					return nil
 				}
+			}
+			if session != "" || run != "" {
+				if l.NextCursor != "" {
+					fmt.Fprintf(a.err, "there are more: --after %s\n", l.NextCursor)
+				}
+				return nil
 			}
 			a.more(l.NextCursor)
 			return nil
@@ -161,7 +182,8 @@ func (a *app) eventsCommand() *cobra.Command {
 	f.StringVarP(&run, "run", "r", "", "of this run")
 	f.Int64Var(&after, "after", 0, "after this sequence")
 	f.StringVar(&cursor, "cursor", "", "go on from here, over all streams")
-	f.StringVar(&kind, "type", "", "only events of this type, over all streams")
+	f.StringSliceVar(&q.Types, "type", nil, "only events of these types")
+	timeFlags(c, &since, &until)
 	f.IntVar(&limit, "limit", 200, "events at most")
 	f.BoolVar(&follow, "follow", false, "go on as they come")
 	return c

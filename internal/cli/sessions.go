@@ -26,11 +26,16 @@ func or(s, standard string) string {
 }
 
 func (a *app) sessionsCommand() *cobra.Command {
-	var status string
+	var q client.SessionsQuery
 	var page client.Page
+	var when whenFlags
 	list := &cobra.Command{Use: "list", Short: "List sessions, newest first", Args: cobra.NoArgs,
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-			l, err := c.Sessions(cmd.Context(), status, page)
+			var err error
+			if q.Range, err = when.get(); err != nil {
+				return err
+			}
+			l, err := c.Sessions(cmd.Context(), q, page)
 			if err != nil {
 				return err
 			}
@@ -45,7 +50,9 @@ func (a *app) sessionsCommand() *cobra.Command {
 			a.more(l.NextCursor)
 			return err
 		})}
-	list.Flags().StringVar(&status, "status", "", "only open or closed ones")
+	list.Flags().StringVar(&q.Status, "status", "", "only open or closed ones")
+	list.Flags().StringVar(&q.ThreadID, "thread", "", "only those of this thread")
+	when.add(list)
 	pageFlags(list, &page)
 	show := &cobra.Command{Use: "show SESSION", Short: "Show a session", Args: cobra.ExactArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
@@ -259,4 +266,48 @@ func (a *app) more(cursor string) {
 func pageFlags(c *cobra.Command, p *client.Page) {
 	c.Flags().IntVar(&p.Limit, "limit", 50, "rows at most")
 	c.Flags().StringVar(&p.Cursor, "cursor", "", "go on from here")
+}
+
+// whenFlags are the flags of a list that goes by time.
+type whenFlags struct{ since, until, order string }
+
+func (w *whenFlags) add(c *cobra.Command) {
+	timeFlags(c, &w.since, &w.until)
+	c.Flags().StringVar(&w.order, "order", "", "desc, newest first, or asc, oldest first (default desc)")
+}
+
+func timeFlags(c *cobra.Command, since, until *string) {
+	c.Flags().StringVar(since, "since", "", "only what was made from then on: a time (RFC 3339), or so long ago, as in 2h")
+	c.Flags().StringVar(until, "until", "", "only what was made before then: a time (RFC 3339), or so long ago, as in 30m")
+}
+
+func (w *whenFlags) get() (r client.Range, err error) {
+	if r.Since, err = moment("since", w.since); err != nil {
+		return r, err
+	}
+	if r.Until, err = moment("until", w.until); err != nil {
+		return r, err
+	}
+	switch w.order {
+	case "", "desc":
+	case "asc":
+		r.Asc = true
+	default:
+		return r, usageError{errors.New("--order is asc or desc")}
+	}
+	return r, nil
+}
+
+// moment reads a time, or a duration before now; empty: zero.
+func moment(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	return time.Time{}, usageError{fmt.Errorf("--%s wants a time such as 2026-11-30T12:00:00Z, or a duration such as 2h", flag)}
 }

@@ -230,7 +230,7 @@ func listing(t *testing.T, c *client.Client) string {
 		}
 	}
 	var b bytes.Buffer
-	sessions, err := c.Sessions(t.Context(), "", client.Page{Limit: 100})
+	sessions, err := c.Sessions(t.Context(), client.SessionsQuery{}, client.Page{Limit: 100})
 	must(err)
 	slices.SortFunc(sessions.Items, func(a, b api.Session) int { return strings.Compare(a.ID, b.ID) })
 	for _, s := range sessions.Items {
@@ -246,7 +246,7 @@ func listing(t *testing.T, c *client.Client) string {
 		}
 		n, types := int64(0), map[string]int{}
 		for {
-			events, err := c.SessionEvents(t.Context(), s.ID, n, 100)
+			events, err := c.SessionEvents(t.Context(), s.ID, client.EventsQuery{}, n, 100)
 			must(err)
 			for _, e := range events.Items {
 				n = e.Seq

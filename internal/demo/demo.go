@@ -322,7 +322,7 @@ func (t *teller) settled(ctx context.Context, id string) error {
 // showLog prints the record of the run.
 func (t *teller) showLog(ctx context.Context) error {
 	t.title("The record: every event of the run")
-	events, err := t.client.RunEvents(ctx, t.run, 0, 500)
+	events, err := t.client.RunEvents(ctx, t.run, client.EventsQuery{}, 0, 500)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
@@ -119,8 +120,24 @@ type Position int64
 
 // FeedFilter narrows the feed.
 type FeedFilter struct {
-	UserID string // empty: of every user
-	Type   event.Type
+	UserID    string       // empty: of every user
+	Types     []event.Type // empty: of every type
+	SessionID event.SessionID
+	RunID     event.RunID
+	Since     time.Time // of events from then on; zero: all
+	Until     time.Time // the feed ends before the first event of then or later; zero: it goes on
+}
+
+// Empty says whether everything passes.
+func (f *FeedFilter) Empty() bool {
+	return f.UserID == "" && len(f.Types) == 0 && f.SessionID == "" && f.RunID == "" && f.Since.IsZero() && f.Until.IsZero()
+}
+
+// Passes says whether an event that a store took from the log passes by type,
+// run and time; a store narrows by user and session itself.
+func (f *FeedFilter) Passes(e *event.Event) bool {
+	return (len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) && (f.RunID == "" || e.RunID == f.RunID) &&
+		(f.Since.IsZero() || !e.Time.Before(f.Since))
 }
 
 // Positioned is an event of the feed; Position is its cursor.

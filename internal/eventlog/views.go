@@ -64,14 +64,26 @@ type Page struct {
 	Cursor string
 }
 
+// Range narrows a list by the time at which its rows were made, and says in
+// which direction it goes. The zero value is everything, newest first.
+type Range struct {
+	Since time.Time // from then on; zero: from the beginning
+	Until time.Time // before then; zero: to the end
+	Asc   bool      // oldest first
+}
+
 // SessionFilter, RunFilter and DeliveryFilter narrow a list; an empty member
-// does not. Lists are newest first.
-type SessionFilter struct{ UserID, Status string }
+// does not. Of erased sessions only Status erased tells.
+type SessionFilter struct {
+	UserID, Status, ThreadID string
+	Range
+}
 
 // RunFilter narrows a list of runs.
 type RunFilter struct {
 	UserID, Status string
 	SessionID      event.SessionID
+	Range
 }
 
 // DeliveryFilter narrows a list of deliveries.
@@ -80,6 +92,30 @@ type DeliveryFilter struct {
 	SessionID      event.SessionID
 	RunID          event.RunID
 	TargetID       event.TargetID
+	// Tried narrows to those that were attempted at least once, or with Untried never.
+	Tried, Untried bool
+	Range
+}
+
+// TargetRow is what the deliveries to a target tell of it.
+type TargetRow struct {
+	ID                    event.TargetID
+	UserID, Type          string
+	Pending, DeadLettered int64
+	// The first delivery of the lane: when it was made, and when it is due. Empty: none is pending.
+	OldestPending, NextAt string
+	// The delivery that was made last, and how it stands.
+	LastDelivery event.DeliveryID
+	LastMade     string
+	LastStatus   string
+	LastCode     string
+}
+
+// TargetFilter narrows a list of targets; an empty member does not. Lists are in
+// the order of ids, which has no meaning.
+type TargetFilter struct {
+	UserID, Type string
+	Status       string // of a delivery that the target must have: pending or dead_lettered
 }
 
 // TokenRow is an access token; only its digest is stored.
@@ -106,6 +142,8 @@ type Views interface {
 	Deliveries(ctx context.Context, f DeliveryFilter, p Page) ([]DeliveryRow, string, error)
 	// NextDelivery gives the first pending delivery of a target's lane, or ErrNotFound.
 	NextDelivery(ctx context.Context, t event.TargetID) (DeliveryRow, error)
+	Target(ctx context.Context, id event.TargetID) (TargetRow, error) // ErrNotFound: nothing was ever delivered there
+	Targets(ctx context.Context, f TargetFilter, p Page) ([]TargetRow, string, error)
 	// PendingTargets lists the targets that have pending deliveries.
 	PendingTargets(ctx context.Context) ([]event.TargetID, error)
 }

@@ -3,9 +3,12 @@ package httpapi
 import (
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -47,11 +50,20 @@ func listTokens(c *call) error {
 	if err != nil {
 		return err
 	}
-	out := api.List[api.Token]{Items: []api.Token{}}
+	role, err := c.oneOf("role", roleNames[reader:]...)
+	if err != nil {
+		return err
+	}
+	user := c.query["user_id"]
+	var seen []api.Token
 	for i := range rows {
-		if c.who.Sees(rows[i].UserID) {
-			out.Items = append(out.Items, token(&rows[i]))
+		if t := token(&rows[i]); c.who.Sees(t.UserID) && (role == "" || t.Role == role) && (user == "" || t.UserID == user) {
+			seen = append(seen, t)
 		}
+	}
+	out, err := windowed(c, "tokens", seen, func(t *api.Token) string { return event.FormatTime(t.CreatedAt) + " " + t.ID })
+	if err != nil {
+		return err
 	}
 	return c.json(http.StatusOK, out)
 }
@@ -82,11 +94,31 @@ func deleteToken(c *call) error {
 }
 
 func listRoutes(c *call) error {
-	return c.json(http.StatusOK, api.List[api.Route]{Items: some(c.cfg.Routes)})
+	provider := c.query["provider"]
+	routes := keep(c.cfg.Routes, func(r *api.Route) bool { return provider == "" || r.Provider == provider })
+	slices.SortFunc(routes, func(a, b api.Route) int { return strings.Compare(a.Name, b.Name) })
+	out, err := windowed(c, "routes", routes, func(r *api.Route) string { return r.Name })
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, out)
 }
 
 func listTools(c *call) error {
-	return c.json(http.StatusOK, api.List[api.Tool]{Items: some(c.cfg.Tools)})
+	effect, err := c.oneOf("side_effect", "none", "read", "write", "external_effect", "irreversible")
+	if err != nil {
+		return err
+	}
+	source := c.query["source"]
+	tools := keep(c.cfg.Tools, func(t *api.Tool) bool {
+		return (source == "" || t.Source == source) && (effect == "" || t.SideEffect == effect)
+	})
+	slices.SortFunc(tools, func(a, b api.Tool) int { return strings.Compare(a.Name, b.Name) })
+	out, err := windowed(c, "tools", tools, func(t *api.Tool) string { return t.Name })
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, out)
 }
 
 // some is list, never nil: an empty list is [].

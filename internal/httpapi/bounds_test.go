@@ -62,7 +62,7 @@ func (s *watched) Feed(ctx context.Context, after eventlog.Position, limit int, 
 		return s.Store.Feed(ctx, after, limit, f)
 	}
 	list, next, err := s.Store.Feed(ctx, after, 1, eventlog.FeedFilter{})
-	if err != nil || len(list) == 0 || f.Type == "" || list[0].Event.Type == f.Type {
+	if err != nil || len(list) == 0 || f.Passes(&list[0].Event) {
 		return list, next, err
 	}
 	return nil, next, nil

@@ -36,8 +36,14 @@ func listDeliveries(c *call) error {
 	if err != nil {
 		return err
 	}
-	if f.Status = status; status == api.DeliveryRetrying {
-		f.Status = api.DeliveryPending // one that has been tried
+	switch f.Status = status; status {
+	case api.DeliveryRetrying:
+		f.Status, f.Tried = api.DeliveryPending, true
+	case api.DeliveryPending:
+		f.Untried = true
+	}
+	if f.Range, err = c.timeRange(); err != nil {
+		return err
 	}
 	out := api.List[api.Delivery]{Items: []api.Delivery{}}
 	if f.RunID != "" && f.SessionID == "" { // deliveries of a run are found by its session
@@ -60,9 +66,7 @@ func listDeliveries(c *call) error {
 		if err != nil {
 			return err
 		}
-		if status == "" || item.Status == status {
-			out.Items = append(out.Items, item)
-		}
+		out.Items = append(out.Items, item)
 	}
 	return c.json(http.StatusOK, out)
 }

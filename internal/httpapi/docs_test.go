@@ -44,13 +44,21 @@ func generated(t *testing.T, path string, want []byte) {
 // comments gives the comments of package api by type, and by type and member.
 func comments(t *testing.T) map[string]string {
 	t.Helper()
-	file, err := parser.ParseFile(gotoken.NewFileSet(), "../../api/api.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("../../api/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
 	}
 	line := func(g *ast.CommentGroup) string { return strings.Join(strings.Fields(g.Text()), " ") }
 	out := map[string]string{}
-	for _, d := range file.Decls {
+	var decls []ast.Decl
+	for _, name := range files {
+		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decls = append(decls, file.Decls...)
+	}
+	for _, d := range decls {
 		gen, ok := d.(*ast.GenDecl)
 		if !ok || gen.Tok != gotoken.TYPE {
 			continue
@@ -152,10 +160,19 @@ Made from the table of routes; the same table makes the mux and ` + "`/openapi.j
 			fmt.Fprintf(&b, "* %d%s: %s\n", a.status, what, a.text)
 		}
 		var fails []string
+		byStatus := rt.problemCodes()
 		for _, status := range rt.problems() {
-			fails = append(fails, fmt.Sprint(status))
+			text := fmt.Sprint(status)
+			if names := byStatus[status]; names != nil {
+				text += " " + codeList(names)
+			}
+			fails = append(fails, text)
 		}
-		fmt.Fprintf(&b, "* problems: %s\n", strings.Join(fails, ", "))
+		fmt.Fprintf(&b, "* problems: %s\n", strings.Join(fails, "; "))
+	}
+	b.WriteString("\n## Problem codes\n\nEvery operation may answer with " + codeList(everyCodes) + " besides its own.\n\n| code | status | |\n| --- | --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(codes)) {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, strings.Trim(fmt.Sprint(codes[name].statuses), "[]"), codes[name].text)
 	}
 	b.WriteString("\n## Types\n")
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {

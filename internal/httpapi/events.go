@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -19,11 +20,18 @@ const readPage = 64
 // pageBytes is the size past which a page of events ends early.
 const pageBytes = 4 << 20
 
+// maxLooked bounds how much of a log is looked at for one page that is narrowed.
+const maxLooked = 16 << 10
+
 // source is what a reader follows: a session's stream, or of it one run.
 type source struct {
 	stream event.Stream
 	run    event.RunID // empty: everything
 	row    eventlog.RunRow
+
+	// What a page is narrowed to; streams are not.
+	types        []event.Type // empty: every type
+	since, until time.Time    // zero: no bound
 }
 
 // ends says whether e is the last event of the source.
@@ -40,6 +48,11 @@ func (s *source) ends(e *event.Event) bool {
 
 // passes says whether e is of the source.
 func (s *source) passes(e *event.Event) bool { return s.run == "" || e.RunID == s.run }
+
+// shown says whether a page shows an event of the source.
+func (s *source) shown(e *event.Event) bool {
+	return (len(s.types) == 0 || slices.Contains(s.types, e.Type)) && !e.Time.Before(s.since)
+}
 
 func (c *call) sessionSource() (source, error) {
 	row, err := c.find()
@@ -99,6 +112,12 @@ func (c *call) events(src *source) error {
 	if err != nil {
 		return err
 	}
+	if src.types, err = c.types(); err != nil {
+		return err
+	}
+	if src.since, src.until, err = c.between(); err != nil {
+		return err
+	}
 	page, next, err := c.collect(c.ctx(), src, src.start(after), limit)
 	if err != nil {
 		return err
@@ -142,14 +161,20 @@ func (c *call) collect(ctx context.Context, src *source, after, limit int64) (pa
 	if over, err := c.past(ctx, src, after); over || err != nil {
 		return page, "", err
 	}
-	for {
+	for looked := 0; ; {
 		events, err := c.cfg.Store.ReadBounded(ctx, src.stream, after, readPage)
 		if err != nil || len(events) == 0 {
 			return page, "", err
 		}
+		if looked += len(events); looked > maxLooked {
+			return page, strconv.FormatInt(after, 10), nil
+		}
 		for i := range events {
 			e := &events[i]
-			if src.passes(e) {
+			if !src.until.IsZero() && !e.Time.Before(src.until) {
+				return page, "", nil
+			}
+			if src.passes(e) && src.shown(e) {
 				if page.full(limit) {
 					return page, strconv.FormatInt(after, 10), nil
 				}
@@ -174,12 +199,22 @@ func feed(c *call) error {
 	if err != nil {
 		return err
 	}
-	f := eventlog.FeedFilter{Type: event.Type(c.query["type"])}
-	if f.Type != "" && !event.Known(f.Type) {
-		return badParameter("type", "is not a type of the catalogue")
+	f := eventlog.FeedFilter{SessionID: event.SessionID(c.query["session_id"]), RunID: event.RunID(c.query["run_id"])}
+	if f.Types, err = c.types(); err != nil {
+		return err
+	}
+	if f.Since, f.Until, err = c.between(); err != nil {
+		return err
 	}
 	if f.UserID, err = c.owner(); err != nil {
 		return err
+	}
+	if _, resumes := c.query["after"]; !resumes && !f.Since.IsZero() {
+		from, err := c.seek(c.ctx(), f.Since.Add(-seekSlack))
+		if err != nil {
+			return err
+		}
+		after = int64(from)
 	}
 	var page logPage
 	next := eventlog.Position(after)
@@ -198,4 +233,42 @@ func feed(c *call) error {
 		}
 	}
 	return c.json(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: strconv.FormatInt(int64(next), 10)})
+}
+
+// seekSlack is by how far the times of the log may go back without that a feed
+// from a time on leaves out what it should show.
+const seekSlack = time.Minute
+
+// seek finds the position behind which the events of a time and later stand, as
+// far as times grow with positions: by halves, since a position has no meaning
+// but its order.
+func (c *call) seek(ctx context.Context, t time.Time) (eventlog.Position, error) {
+	later := func(at eventlog.Position) (bool, error) { // all that stands behind at is of t or later
+		list, _, err := c.cfg.Store.Feed(ctx, at, 1, eventlog.FeedFilter{})
+		return len(list) == 0 || !list[0].Event.Time.Before(t), err
+	}
+	low, high := eventlog.Position(-1), eventlog.Position(0) // later does not hold at low, and holds at high
+	for {
+		ok, err := later(high)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			break
+		}
+		low, high = high, max(2*high, 1)
+	}
+	for high-low > 1 {
+		mid := low + (high-low)/2
+		ok, err := later(mid)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	return high, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/timeline"
 )
 
 // Log is what the door reads of the log. It never appends.
@@ -41,6 +42,8 @@ type Views interface {
 	Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error)
 	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
 	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
+	Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error)
+	Targets(ctx context.Context, f eventlog.TargetFilter, p eventlog.Page) ([]eventlog.TargetRow, string, error)
 }
 
 // Store is everything that the door reads, and the tokens, which it writes.
@@ -59,6 +62,8 @@ type Config struct {
 	Routes    []api.Route // inventory, as shown
 	Tools     []api.Tool  // inventory, as shown
 	Version   string
+	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
+	Price func(route string) (timeline.Price, bool)
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
 	Ready  func() error

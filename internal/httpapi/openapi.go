@@ -19,6 +19,10 @@ type object = map[string]any
 // from their json tags, their descriptions from the comments of package api.
 func document(routes []route, version string) ([]byte, error) {
 	s := &schemas{made: object{}}
+	shown, err := examples()
+	if err != nil {
+		return nil, err
+	}
 	paths := object{}
 	for i := range routes {
 		rt := &routes[i]
@@ -27,7 +31,9 @@ func document(routes []route, version string) ([]byte, error) {
 			item = object{}
 			paths[rt.path] = item
 		}
-		item[strings.ToLower(rt.method)] = s.operation(rt)
+		op := s.operation(rt)
+		addExamples(op, shown[rt.id])
+		item[strings.ToLower(rt.method)] = op
 	}
 	if s.err != nil {
 		return nil, s.err
@@ -87,20 +93,37 @@ func (s *schemas) operation(rt *route) object {
 		}
 		answers[strconv.Itoa(a.status)] = out
 	}
-	trouble := object{"application/problem+json": object{"schema": s.of(reflect.TypeFor[api.Problem]())}}
+	byStatus := rt.problemCodes()
 	for _, status := range rt.problems() {
-		answers[strconv.Itoa(status)] = object{"description": http.StatusText(status), "content": trouble}
+		answers[strconv.Itoa(status)] = s.problem(http.StatusText(status), byStatus[status])
 	}
-	answers["default"] = object{"description": "Trouble on the daemon's side.", "content": trouble}
+	server := slices.Clone(everyCodes)
+	for status, names := range byStatus {
+		if status >= 500 {
+			server = append(server, names...)
+		}
+	}
+	answers["default"] = s.problem("Trouble on the daemon's side", server)
 	op["responses"] = answers
 	return op
+}
+
+// problem is an answer with problem details whose code is one of these.
+func (s *schemas) problem(text string, names []string) object {
+	schema := s.of(reflect.TypeFor[api.Problem]())
+	if len(names) > 0 {
+		text += ": " + codeList(names)
+		schema = object{"allOf": []any{schema, object{"properties": object{"code": object{"enum": names}}}}}
+	}
+	return object{"description": text + ".", "content": object{"application/problem+json": object{"schema": schema}}}
 }
 
 var pathTexts = map[string]string{
 	"s": "A session: its `ses_…` id, or the caller's own id for it.",
 	"r": "A run: its `run_…` id.", "d": "A delivery: its `dlv_…` id.", "t": "A token: its `tok_…` id.",
-	"a":   "An asset: its `ast_…` id.",
-	"ref": "A digest (`sha256:…`).",
+	"a":      "An asset: its `ast_…` id.",
+	"target": "A receiver: its `tgt_…` id.",
+	"ref":    "A digest (`sha256:…`).",
 }
 
 // group is the part of the interface that an operation belongs to.
@@ -183,6 +206,8 @@ func (s *schemas) of(t reflect.Type) object {
 		return object{"type": "boolean"}
 	case reflect.Int, reflect.Int64:
 		return object{"type": "integer"}
+	case reflect.Float64:
+		return object{"type": "number"}
 	case reflect.Slice:
 		return object{"type": "array", "items": s.of(t.Elem())}
 	case reflect.Map:

@@ -1,11 +1,14 @@
 package httpapi
 
 import (
+	"encoding/base64"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -26,12 +29,118 @@ var (
 	pUser   = param{"user_id", "query", "string", "The user within whose sessions an alias is looked for; `default` when absent. A token that is bound to a user fixes it."}
 	pOwner  = param{"user_id", "query", "string", "Only what belongs to this user. A token that is bound to a user fixes it."}
 	pAfter  = param{"after", "query", "integer", "The sequence after which to begin; 0, the beginning, when absent."}
+	pSince  = param{"since", "query", "string", "Only what was made from this time on (RFC 3339)."}
+	pUntil  = param{"until", "query", "string", "Only what was made before this time (RFC 3339)."}
+	pOrder  = param{"order", "query", "string", "`desc`, newest first, or `asc`, oldest first; `desc` when absent. A cursor goes on in its own direction only."}
+	pTypes  = param{"type", "query", "string", "Only events of this type, or of these, with commas between; at most 16."}
 	pLastID = param{"Last-Event-ID", "header", "integer", "As `after`, and wins over it: what a browser sends when it connects again."}
 )
 
 func (c *call) page() (eventlog.Page, error) {
 	limit, err := c.number("limit", defaultPage, 1, maxPage)
 	return eventlog.Page{Limit: int(limit), Cursor: c.query["cursor"]}, err
+}
+
+// timeRange reads since, until and order.
+func (c *call) timeRange() (r eventlog.Range, err error) {
+	if r.Since, r.Until, err = c.between(); err != nil {
+		return r, err
+	}
+	order, err := c.oneOf("order", "desc", "asc")
+	r.Asc = order == "asc"
+	return r, err
+}
+
+// between reads since and until.
+func (c *call) between() (since, until time.Time, err error) {
+	if since, err = c.instant("since"); err != nil {
+		return since, until, err
+	}
+	if until, err = c.instant("until"); err != nil {
+		return since, until, err
+	}
+	if !since.IsZero() && !until.IsZero() && !since.Before(until) {
+		return since, until, badParameter("until", "must be later than since")
+	}
+	return since, until, nil
+}
+
+// instant reads a time of the query; zero when it is absent.
+func (c *call) instant(name string) (time.Time, error) {
+	text := c.query[name]
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.Year() < 1970 || t.Year() > 9999 {
+		return time.Time{}, badParameter(name, "must be a time such as 2026-11-30T12:00:00Z (RFC 3339; a + in it is sent as %2B)")
+	}
+	return t.UTC(), nil
+}
+
+// maxTypes bounds the types of one filter.
+const maxTypes = 16
+
+// types reads the types of events that a list is narrowed to.
+func (c *call) types() ([]event.Type, error) {
+	text := c.query["type"]
+	if text == "" {
+		return nil, nil
+	}
+	var list []event.Type
+	for name := range strings.SplitSeq(text, ",") {
+		t := event.Type(name)
+		if !event.Known(t) {
+			return nil, badParameter("type", "names no type of the catalogue: "+name)
+		}
+		if list = append(list, t); len(list) > maxTypes {
+			return nil, badParameter("type", "names more than "+strconv.Itoa(maxTypes)+" types")
+		}
+	}
+	return list, nil
+}
+
+// windowed cuts a page out of a list that is held as a whole, in ascending order
+// of its keys. The cursor holds the last key of the page before, so that what
+// comes and goes in between moves nothing.
+func windowed[T any](c *call, kind string, all []T, key func(*T) string) (out api.List[T], err error) {
+	p, err := c.page()
+	if err != nil {
+		return out, err
+	}
+	after := ""
+	if p.Cursor != "" {
+		text, err := base64.RawURLEncoding.Strict().DecodeString(p.Cursor)
+		of, rest, ok := strings.Cut(string(text), "\n")
+		if err != nil || !ok || of != kind {
+			return out, problem.New(problem.Invalid, "invalid_cursor", "the cursor is not one that this list gave")
+		}
+		after = rest
+	}
+	out.Items = []T{}
+	for i := range all {
+		if p.Cursor != "" && key(&all[i]) <= after {
+			continue
+		}
+		if len(out.Items) == p.Limit {
+			last := key(&out.Items[p.Limit-1])
+			out.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(kind + "\n" + last))
+			break
+		}
+		out.Items = append(out.Items, all[i])
+	}
+	return out, nil
+}
+
+// keep gives the items that pass.
+func keep[T any](list []T, pass func(*T) bool) []T {
+	out := []T{}
+	for i := range list {
+		if pass(&list[i]) {
+			out = append(out, list[i])
+		}
+	}
+	return out
 }
 
 // number reads a whole number of the query within bounds.

@@ -178,7 +178,7 @@ func (c *call) parameters(rt *route) error {
 	for name, list := range values {
 		known := slices.ContainsFunc(rt.params, func(p param) bool { return p.in == "query" && p.name == name })
 		if !known {
-			return problem.New(problem.Invalid, "unknown_parameter", "there is no query parameter %.64q here", name)
+			return problem.New(problem.Invalid, "unknown_parameter", "there is no query parameter %.64q here; %s", name, rt.knownParameters())
 		}
 		if len(list) > 1 {
 			return badParameter(name, "is given more than once")
@@ -189,6 +189,21 @@ func (c *call) parameters(rt *route) error {
 		c.query[name] = list[0]
 	}
 	return nil
+}
+
+// knownParameters says which query parameters the route takes.
+func (rt *route) knownParameters() string {
+	var names []string
+	for _, p := range rt.params {
+		if p.in == "query" {
+			names = append(names, p.name)
+		}
+	}
+	if names == nil {
+		return "it takes none"
+	}
+	slices.Sort(names)
+	return "it takes " + strings.Join(names, ", ")
 }
 
 // maxParameter bounds the value of one query parameter, in bytes.

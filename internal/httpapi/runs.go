@@ -81,6 +81,9 @@ func listRuns(c *call) error {
 		return err
 	}
 	f := eventlog.RunFilter{SessionID: event.SessionID(c.query["session_id"])}
+	if f.Range, err = c.timeRange(); err != nil {
+		return err
+	}
 	if f.UserID, err = c.owner(); err != nil {
 		return err
 	}

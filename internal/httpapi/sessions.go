@@ -48,7 +48,10 @@ func listSessions(c *call) error {
 	if err != nil {
 		return err
 	}
-	f := eventlog.SessionFilter{}
+	f := eventlog.SessionFilter{ThreadID: c.query["thread_id"]}
+	if f.Range, err = c.timeRange(); err != nil {
+		return err
+	}
 	if f.UserID, err = c.owner(); err != nil {
 		return err
 	}
@@ -61,9 +64,6 @@ func listSessions(c *call) error {
 	}
 	out := api.List[api.Session]{Items: []api.Session{}, NextCursor: next}
 	for i := range rows {
-		if rows[i].Status == session.Erased {
-			continue // nothing is left to show
-		}
 		item, err := c.session(c.ctx(), &rows[i], false)
 		if err != nil {
 			return err

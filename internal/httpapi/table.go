@@ -26,8 +26,9 @@ func sessionRoutes() []route {
 			notes:  "Every member is optional. `id` is the caller's own name for the session, unique per user; the daemon makes the `ses_…` id. Both name the session in paths.",
 			action: takes(createSession), answers: []answer{gives[api.Session](201, "The session; Location names it.")}, fails: []int{409}},
 		{method: "GET", path: "/v1/sessions", id: "listSessions", role: reader, summary: "List sessions, newest first",
-			notes:  "Instructions of more than 16 KiB are left out here; the session itself has them.",
-			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`open` or `closed`."}},
+			notes: "Instructions of more than 16 KiB are left out here; the session itself has them.",
+			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`open` or `closed`."},
+				{"thread_id", "query", "string", "Only sessions of this thread."}, pSince, pUntil, pOrder},
 			action: plain(listSessions), answers: []answer{gives[api.List[api.Session]](200, "A page.")}},
 		{method: "GET", path: "/v1/sessions/{s}", id: "getSession", role: reader, summary: "Read a session",
 			params: []param{pUser}, action: plain(getSession), answers: []answer{gives[api.Session](200, "The session.")}, fails: []int{410}},
@@ -85,18 +86,22 @@ func runRoutes() []route {
 		{method: "GET", path: "/v1/runs", id: "listRuns", role: reader, summary: "List runs, newest first",
 			notes: "An answer of more than 16 KiB is given as `content_ref`; the run itself has it.",
 			params: []param{pLimit, pCursor, pOwner, {"session_id", "query", "string", "Only runs of this session (`ses_…`)."},
-				{"status", "query", "string", "Only runs of this status."}},
+				{"status", "query", "string", "Only runs of this status."}, pSince, pUntil, pOrder},
 			action: plain(listRuns), answers: []answer{gives[api.List[api.Run]](200, "A page.")}},
 		{method: "GET", path: "/v1/runs/{r}", id: "getRun", role: reader, summary: "Read a run, or wait for it",
 			params: []param{{"wait", "query", "string", "A duration up to `60s`: answer when the run is at its end or waits for a person, at the latest after this time."}},
 			action: plain(getRun), answers: []answer{gives[api.Run](200, "The run as it is now.")}, fails: []int{410, 429}},
 		{method: "GET", path: "/v1/runs/{r}/events", id: "listRunEvents", role: reader, summary: "Read a run's events",
-			params: []param{pEvents, pAfter}, action: plain(runEvents),
+			notes:  narrowedNotes,
+			params: []param{pEvents, pAfter, pTypes, pSince, pUntil}, action: plain(runEvents),
 			answers: []answer{gives[api.List[api.Event]](200, "Events in ascending order; next_cursor is the `after` of the next page, when there is one.")}},
 		{method: "GET", path: "/v1/runs/{r}/stream", id: "streamRun", role: reader, summary: "Follow a run",
 			notes:  streamNotes + " It ends after the run's last event. When there is nothing left it answers 204, which tells a browser not to connect again.",
 			params: []param{pAfter, pLastID}, action: plain(runStream),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/event-stream", text: "Server-sent events."}, {status: 204, text: "The run is over and has no event after the cursor."}}, fails: []int{410, 429}},
+		{method: "GET", path: "/v1/runs/{r}/timeline", id: "getRunTimeline", role: reader, summary: "Read where the time and the money of a run went",
+			notes:  "The wall time from submission to end (or to now, while it runs) is given to causes that add up to it exactly: queued, model, tools, waiting for a person, waiting for a retry, overhead. Deliveries follow the run and are no part of it.",
+			action: plain(runTimeline), answers: []answer{gives[api.Timeline](200, "The timeline as it is now.")}, fails: []int{410}},
 		{method: "POST", path: "/v1/runs/{r}/cancel", id: "cancelRun", role: operator, summary: "Cancel one run, queued or active",
 			notes:  "The request is recorded; the run's end follows. A run that is at its end is a conflict, unless it was cancelled.",
 			action: takes(cancelRun), answers: []answer{gives[api.Run](202, "The run as it is now.")}, fails: []int{409, 410}},
@@ -105,6 +110,8 @@ func runRoutes() []route {
 			action: takes(resolveAttention), answers: []answer{gives[api.Run](202, "The run as it is now.")}, fails: []int{409, 410}},
 	}
 }
+
+const narrowedNotes = "Narrowed, a page may hold fewer events than its limit, or none; go on as long as there is a next_cursor."
 
 const streamNotes = "Server-sent events: `id` is the sequence in the session's stream, `event` the type, `data` the event as one line of JSON. " +
 	"Live deltas (`text.delta` and the like) and the one `synced` marker, which says that the replay has reached the head, have no `id`. " +
@@ -115,15 +122,17 @@ const streamNotes = "Server-sent events: `id` is the sequence in the session's s
 func logRoutes() []route {
 	return []route{
 		{method: "GET", path: "/v1/sessions/{s}/events", id: "listSessionEvents", role: reader, summary: "Read a session's log",
-			params: []param{pUser, pEvents, pAfter}, action: plain(sessionEvents),
+			notes:  narrowedNotes,
+			params: []param{pUser, pEvents, pAfter, pTypes, pSince, pUntil}, action: plain(sessionEvents),
 			answers: []answer{gives[api.List[api.Event]](200, "Events in ascending order; next_cursor is the `after` of the next page, when there is one.")}, fails: []int{410}},
 		{method: "GET", path: "/v1/sessions/{s}/stream", id: "streamSession", role: reader, summary: "Follow a session",
 			notes: streamNotes, params: []param{pUser, pAfter, pLastID}, action: plain(sessionStream),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/event-stream", text: "Server-sent events."}}, fails: []int{410, 429}},
 		{method: "GET", path: "/v1/events", id: "listEvents", role: reader, summary: "Read the feed over all streams, in the order of commits",
-			notes: "`next_cursor` is always there: it is the `after` of the next page, also when that has nothing yet, and moves past what the filter held back.",
+			notes: "`next_cursor` is always there: it is the `after` of the next page, also when that has nothing yet, and moves past what the filter held back. With `until` the feed has an end: `next_cursor` stays there.",
 			params: []param{pEvents, {"after", "query", "integer", "The next_cursor of an earlier page; 0, the beginning, when absent."},
-				{"type", "query", "string", "Only events of this type."}, pOwner},
+				pTypes, pOwner, {"session_id", "query", "string", "Only events of this session (`ses_…`), those of its deliveries included."},
+				{"run_id", "query", "string", "Only events of this run, those of its deliveries included."}, pSince, pUntil},
 			action: plain(feed), answers: []answer{gives[api.List[api.Event]](200, "A page.")}},
 	}
 }
@@ -131,9 +140,9 @@ func logRoutes() []route {
 func deliveryRoutes() []route {
 	return []route{
 		{method: "GET", path: "/v1/deliveries", id: "listDeliveries", role: reader, summary: "List deliveries, newest first",
-			notes: "Narrowed to `pending` or `retrying`, a page may hold fewer items than its limit.",
 			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`pending`, `retrying`, `delivered`, `dead_lettered` or `resolved`."},
-				{"session_id", "query", "string", "Only of this session."}, {"run_id", "query", "string", "Only of this run."}, {"target_id", "query", "string", "Only to this target."}},
+				{"session_id", "query", "string", "Only of this session."}, {"run_id", "query", "string", "Only of this run."}, {"target_id", "query", "string", "Only to this target."},
+				pSince, pUntil, pOrder},
 			action: plain(listDeliveries), answers: []answer{gives[api.List[api.Delivery]](200, "A page.")}},
 		{method: "GET", path: "/v1/deliveries/{d}", id: "getDelivery", role: reader, summary: "Read a delivery",
 			action: plain(getDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}},
@@ -143,6 +152,13 @@ func deliveryRoutes() []route {
 		{method: "POST", path: "/v1/deliveries/{d}/resolve", id: "resolveDelivery", role: operator, summary: "Say that a delivery is done with",
 			notes:  "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`).",
 			action: takes(resolveDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}, fails: []int{409, 410}},
+		{method: "GET", path: "/v1/targets", id: "listTargets", role: reader, summary: "List the receivers that deliveries went to",
+			notes: "The order is that of ids, which has no meaning.",
+			params: []param{pLimit, pCursor, pOwner, {"type", "query", "string", "Only targets of this type."},
+				{"status", "query", "string", "Only targets with deliveries of this status: `pending` or `dead_lettered`."}},
+			action: plain(listTargets), answers: []answer{gives[api.List[api.Target]](200, "A page.")}},
+		{method: "GET", path: "/v1/targets/{target}", id: "getTarget", role: reader, summary: "Read how deliveries to a receiver stand",
+			action: plain(getTarget), answers: []answer{gives[api.Target](200, "The target as it is now.")}},
 	}
 }
 
@@ -152,14 +168,17 @@ func adminRoutes() []route {
 			notes:  "The token is shown this once; only its SHA-256 is stored. An administrator who is bound to a user makes tokens of that user only.",
 			action: takes(createToken), answers: []answer{gives[api.Token](201, "The token.")}},
 		{method: "GET", path: "/v1/tokens", id: "listTokens", role: admin, summary: "List tokens, oldest first",
-			action: plain(listTokens), answers: []answer{gives[api.List[api.Token]](200, "All of them.")}},
+			params: []param{pLimit, pCursor, {"role", "query", "string", "Only tokens of this role."}, {"user_id", "query", "string", "Only tokens that are bound to this user."}},
+			action: plain(listTokens), answers: []answer{gives[api.List[api.Token]](200, "A page.")}},
 		{method: "DELETE", path: "/v1/tokens/{t}", id: "revokeToken", role: admin, summary: "Revoke a token",
 			notes:  "This node forgets it at once, another one within 2 seconds; an open stream ends at its next heartbeat.",
 			action: plain(deleteToken), answers: []answer{{status: 204, text: "Revoked."}}},
 		{method: "GET", path: "/v1/routes", id: "listRoutes", role: reader, summary: "List the configured routes to models",
-			action: plain(listRoutes), answers: []answer{gives[api.List[api.Route]](200, "All of them.")}},
+			params: []param{pLimit, pCursor, {"provider", "query", "string", "Only routes to this provider."}},
+			action: plain(listRoutes), answers: []answer{gives[api.List[api.Route]](200, "A page, by name.")}},
 		{method: "GET", path: "/v1/tools", id: "listTools", role: reader, summary: "List the configured tools",
-			action: plain(listTools), answers: []answer{gives[api.List[api.Tool]](200, "All of them.")}},
+			params: []param{pLimit, pCursor, {"source", "query", "string", "Only tools of this source."}, {"side_effect", "query", "string", "Only tools of this side effect."}},
+			action: plain(listTools), answers: []answer{gives[api.List[api.Tool]](200, "A page, by name.")}},
 		{method: "GET", path: "/healthz", id: "healthz", summary: "Is the process alive",
 			action: plain(healthz), answers: []answer{gives[api.Health](200, "It is.")}},
 		{method: "GET", path: "/readyz", id: "readyz", summary: "Does the daemon take work",

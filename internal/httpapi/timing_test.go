@@ -222,5 +222,5 @@ type slow struct {
 
 func (s *slow) Read(p []byte) (int, error) {
 	<-s.tick
-	return s.Conn.Read(p[:min(len(p), 1<<10)])
+	return s.Conn.Read(p[:min(len(p), 2<<10)])
 }

@@ -43,16 +43,39 @@ func lockDir(dir string) (*os.File, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
 		}
-		text := make([]byte, 32)
-		n, _ := f.ReadAt(text, 0)
-		pid, _ := strconv.Atoi(strings.TrimSpace(string(text[:n]))) // unreadable: 0, not known
-		return nil, &LockedError{Dir: dir, PID: pid}
+		return nil, &LockedError{Dir: dir, PID: readPID(f)}
 	}
 	if err := writePID(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	return f, nil
+}
+
+// holderOf says whether a process uses the directory, and which. It asks for a
+// share of the lock, which it gives back at once.
+func holderOf(dir string) (pid int, held bool, err error) {
+	f, err := os.Open(filepath.Join(dir, LockFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	defer f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return readPID(f), true, nil
+	}
+	return 0, false, err
+}
+
+// readPID reads the process id of a lock file; 0: not known.
+func readPID(f *os.File) int {
+	text := make([]byte, 32)
+	n, _ := f.ReadAt(text, 0)
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	return pid
 }
 
 func writePID(f *os.File) error {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -149,12 +151,39 @@ func positionOf(id int64, index int) eventlog.Position {
 
 // feedQuery walks the log in the order of commits from the row ?1, which is
 // left out when index ?2 is its last. A row that the filter holds back comes
-// without its content. The test of the type is a coarse one: the name stands
+// without its content. The tests of type and run are coarse ones: the words stand
 // somewhere in the envelopes.
-const feedQuery = `SELECT id, stream, first_seq, count, epoch, time, session_id, user_id,
+func feedQuery(f *eventlog.FeedFilter) (text string, args []any) {
+	pass := []string{"1"}
+	arg := func(v any) string {
+		args = append(args, v)
+		return "?" + strconv.Itoa(len(args)+3)
+	}
+	if f.UserID != "" {
+		pass = append(pass, "user_id = "+arg(f.UserID))
+	}
+	if f.SessionID != "" {
+		pass = append(pass, "session_id = "+arg(string(f.SessionID)))
+	}
+	if !f.Since.IsZero() {
+		pass = append(pass, "time >= "+arg(storedFrom(f.Since)))
+	}
+	within := func(word string) string { return "instr(meta, CAST(" + arg(word) + " AS BLOB)) > 0" }
+	if f.RunID != "" {
+		pass = append(pass, within(string(f.RunID)))
+	}
+	var types []string
+	for _, t := range f.Types {
+		types = append(types, within(string(t)))
+	}
+	if types != nil {
+		pass = append(pass, "("+strings.Join(types, " OR ")+")")
+	}
+	return `SELECT id, stream, first_seq, count, epoch, time, session_id, user_id,
 	CASE WHEN pass THEN meta END, CASE WHEN pass THEN data END, CASE WHEN pass THEN salt END, CASE WHEN pass THEN digests END, prev, hash
-	FROM (SELECT *, (?3 = '' OR user_id = ?3) AND (?4 = '' OR instr(meta, CAST(?4 AS BLOB)) > 0) AS pass FROM log)
-	WHERE id >= ?1 AND (id > ?1 OR count - 1 > ?2) ORDER BY id LIMIT ?5`
+	FROM (SELECT *, ` + strings.Join(pass, " AND ") + ` AS pass FROM log)
+	WHERE id >= ?1 AND (id > ?1 OR count - 1 > ?2) ORDER BY id LIMIT ?3`, args
+}
 
 // feedRows bounds the rows that one call of Feed looks at, feedWindow those that
 // one statement of a filtered feed does.
@@ -166,11 +195,11 @@ const (
 // Feed implements eventlog.Log.
 func (s *Store) Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error) {
 	window := min(limit, feedRows)
-	if f != (eventlog.FeedFilter{}) {
+	if !f.Empty() {
 		window = feedWindow
 	}
 	p := feedPage{after: max(after, 0), limit: limit, bytes: s.cfg.MaxReadBytes, filter: f}
-	for looked := 0; looked < feedRows && !p.full(); {
+	for looked := 0; looked < feedRows && !p.full() && !p.over; {
 		n, err := s.feedWindow(ctx, &p, window)
 		if err != nil {
 			return nil, 0, s.readErr("read feed", err)
@@ -189,6 +218,7 @@ type feedPage struct {
 	limit  int
 	bytes  int // that are left; one event may take more
 	filter eventlog.FeedFilter
+	over   bool // the time came at which the feed ends
 }
 
 func (p *feedPage) full() bool { return len(p.list) >= p.limit || p.bytes < 0 }
@@ -197,8 +227,14 @@ func (p *feedPage) full() bool { return len(p.list) >= p.limit || p.bytes < 0 }
 // and gives the number of rows it saw.
 func (s *Store) feedWindow(ctx context.Context, p *feedPage, window int) (int, error) {
 	start := p.after
-	rows, err := s.readers.query(ctx, []byte(feedQuery),
-		int64(start>>indexBits), int64(start&(1<<indexBits-1)), p.filter.UserID, string(p.filter.Type), window)
+	text, args := feedQuery(&p.filter)
+	args = append([]any{int64(start >> indexBits), int64(start & (1<<indexBits - 1)), window}, args...)
+	stmt, release, err := s.readers.lend(ctx, text, len(p.filter.Types) < 2 && p.filter.RunID == "" && p.filter.Since.IsZero())
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -209,6 +245,10 @@ func (s *Store) feedWindow(ctx context.Context, p *feedPage, window int) (int, e
 		row, err := scanLogRow(rows)
 		if err != nil {
 			return n, err
+		}
+		if !p.filter.Until.IsZero() && !row.Time.Before(p.filter.Until) {
+			p.over = true
+			break
 		}
 		if row.Meta != nil {
 			events, err := row.Events()
@@ -229,7 +269,7 @@ func (s *Store) feedWindow(ctx context.Context, p *feedPage, window int) (int, e
 func (p *feedPage) add(id int64, start eventlog.Position, events []event.Event) bool {
 	for i := range events {
 		at := positionOf(id, i)
-		if at <= start || p.filter.Type != "" && events[i].Type != p.filter.Type {
+		if at <= start || !p.filter.Passes(&events[i]) {
 			continue
 		}
 		if p.full() {

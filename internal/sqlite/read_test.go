@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -63,7 +64,7 @@ func TestFeedLooksAtSoMuch(t *testing.T) {
 		mustAppend(t, s, said(id, ""))
 	}
 	mustAppend(t, s, single(id, &event.SessionClosed{}))
-	f := eventlog.FeedFilter{Type: event.TypeSessionClosed}
+	f := eventlog.FeedFilter{Types: []event.Type{event.TypeSessionClosed}}
 	at := eventlog.Position(0)
 	for call, want := range []struct {
 		items int
@@ -80,59 +81,153 @@ func TestFeedLooksAtSoMuch(t *testing.T) {
 	}
 }
 
-// No list that is narrowed reads what it does not show.
+// No list that is narrowed reads what it does not show, and none is sorted: each
+// form of each list goes by the index that is meant for it.
 func TestListsUseAnIndex(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir()})
-	for _, c := range []struct {
-		list  func() *list
-		index string
-	}{
-		{func() *list { return sessionList(eventlog.SessionFilter{UserID: "x"}) }, "sessions_user"},
-		{func() *list { return runList(eventlog.RunFilter{UserID: "x"}) }, "runs_user"},
-		{func() *list { return runList(eventlog.RunFilter{SessionID: "x"}) }, "sqlite_autoindex_runs_1"},
-		{func() *list { return runList(eventlog.RunFilter{UserID: "x", SessionID: "x"}) }, "sqlite_autoindex_runs_1"},
-		{func() *list { return runList(eventlog.RunFilter{SessionID: "x", Status: "running"}) }, "(session_id=? AND run_id=?"},
-		{func() *list { return runList(eventlog.RunFilter{Status: "needs_attention"}) }, "(run_id=?"},
-		{func() *list { return deliveryList(eventlog.DeliveryFilter{UserID: "x"}) }, "outbox_user"},
-		{func() *list { return deliveryList(eventlog.DeliveryFilter{RunID: "x"}) }, "outbox_run"},
-		{func() *list { return deliveryList(eventlog.DeliveryFilter{SessionID: "x"}) }, "outbox_session"},
-		{func() *list { return deliveryList(eventlog.DeliveryFilter{TargetID: "x"}) }, "sqlite_autoindex_outbox_1"},
-		{func() *list { return deliveryList(eventlog.DeliveryFilter{UserID: "x", RunID: "x"}) }, "outbox_run"},
-		{func() *list { return deliveryList(eventlog.DeliveryFilter{UserID: "x", SessionID: "x"}) }, "outbox_session"},
-		{func() *list { return deliveryList(eventlog.DeliveryFilter{UserID: "x", TargetID: "x"}) }, "sqlite_autoindex_outbox_1"},
-		{func() *list {
-			return deliveryList(eventlog.DeliveryFilter{UserID: "x", Status: "x", SessionID: "x", RunID: "x"})
-		}, "(run_id=?"},
-	} {
-		for _, paged := range []bool{false, true} {
-			l := c.list()
-			var p eventlog.Page
-			if paged {
-				p.Cursor = encodeCursor(l.kind, l.order)
+	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	var ranges []eventlog.Range
+	for i := range 8 {
+		var r eventlog.Range
+		if i&1 != 0 {
+			r.Since = at
+		}
+		if i&2 != 0 {
+			r.Until = at.Add(time.Hour)
+		}
+		r.Asc = i&4 != 0
+		ranges = append(ranges, r)
+	}
+	maybe := func(i, bit int) string {
+		if i&bit != 0 {
+			return "x"
+		}
+		return ""
+	}
+	for _, r := range ranges {
+		bounded := !r.Since.IsZero() || !r.Until.IsZero()
+		own := func(index string) string { // of the order alone, where nothing narrows
+			if bounded {
+				return "SEARCH " + index
 			}
-			text, _, err := l.query(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var plan []string
-			rows, err := s.readers.query(t.Context(), []byte("EXPLAIN QUERY PLAN "+text), l.args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for rows.Next() {
-				var id, parent, unused int
-				var detail string
-				if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-					t.Fatal(err)
+			return "SCAN " + index
+		}
+		for i := range 4 {
+			for _, status := range []string{"", "open", "closed"} {
+				f := eventlog.SessionFilter{UserID: maybe(i, 1), ThreadID: maybe(i, 2), Status: status, Range: r}
+				want := own("sessions_made")
+				switch {
+				case f.ThreadID != "":
+					want = "SEARCH sessions_thread"
+				case status == "closed":
+					want = "SEARCH sessions_status"
+				case f.UserID != "":
+					want = "SEARCH sessions_user"
 				}
-				plan = append(plan, detail)
+				s.explain(t, func() *list { return sessionList(f) }, want)
 			}
-			if err := rows.Err(); err != nil {
-				t.Fatal(err)
+			for _, status := range []string{"", "completed", "failed"} {
+				f := eventlog.RunFilter{UserID: maybe(i, 1), SessionID: event.SessionID(maybe(i, 2)), Status: status, Range: r}
+				want := own("runs_made")
+				switch {
+				case f.SessionID != "":
+					want = "SEARCH runs_session"
+				case status == "failed":
+					want = "SEARCH runs_status"
+				case f.UserID != "":
+					want = "SEARCH runs_user"
+				}
+				s.explain(t, func() *list { return runList(f) }, want)
 			}
-			if !strings.HasPrefix(plan[0], "SEARCH") || !strings.Contains(plan[0], c.index) {
-				t.Errorf("%s: %q, want by %s", text[strings.LastIndex(text, "WHERE"):], plan, c.index)
+		}
+		for i := range 16 {
+			for _, status := range []string{"", "delivered", "dead_lettered", "pending"} {
+				f := eventlog.DeliveryFilter{UserID: maybe(i, 1), SessionID: event.SessionID(maybe(i, 2)), RunID: event.RunID(maybe(i, 4)),
+					TargetID: event.TargetID(maybe(i, 8)), Status: status, Range: r, Tried: status == "pending"}
+				want := own("outbox_created")
+				switch {
+				case f.RunID != "":
+					want = "SEARCH outbox_run"
+				case f.SessionID != "":
+					want = "SEARCH outbox_session"
+				case status == "dead_lettered" || status == "pending":
+					want = "SEARCH outbox_status"
+				case f.TargetID != "":
+					want = "SEARCH outbox_target"
+				case f.UserID != "":
+					want = "SEARCH outbox_user"
+				}
+				s.explain(t, func() *list { return deliveryList(f) }, want)
 			}
 		}
 	}
+	text, args := feedQuery(&eventlog.FeedFilter{UserID: "x", SessionID: "x", RunID: "x", Types: []event.Type{"a", "b"}, Since: at})
+	if plan := s.planOf(t, text, append([]any{1, 1, 1}, args...)); !strings.HasPrefix(plan[0], "SEARCH log USING INTEGER PRIMARY KEY") {
+		t.Errorf("feed: %q", plan)
+	}
+}
+
+// Targets are walked by their ids, and nothing of them is counted by reading what was delivered.
+func TestTargetsUseAnIndex(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	for status, index := range map[string]string{"": "outbox", "pending": "outbox_pending", "dead_lettered": "outbox_dead"} {
+		text, args, _, err := targetList(eventlog.TargetFilter{UserID: "x", Status: status}, eventlog.Page{Cursor: encodeCursor("targets", []string{"tgt_1"})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := strings.Join(s.planOf(t, text, args), "\n")
+		if strings.Contains(plan, "SCAN outbox") || strings.Contains(plan, "TEMP B-TREE") || strings.Count(plan, "COVERING INDEX "+index) < 2 ||
+			!strings.Contains(plan, "COVERING INDEX outbox_pending (target_id=?)") || !strings.Contains(plan, "COVERING INDEX outbox_dead (target_id=?)") ||
+			!strings.Contains(plan, "COVERING INDEX outbox_target (target_id=?)") {
+			t.Errorf("%q:\n%s", status, plan)
+		}
+	}
+}
+
+// explain holds the plan of a list, its first page and a further one, against
+// the way and the index that are wanted.
+func (s *Store) explain(t *testing.T, of func() *list, want string) {
+	t.Helper()
+	way, index, _ := strings.Cut(want, " ")
+	for _, paged := range []bool{false, true} {
+		l := of()
+		var p eventlog.Page
+		if paged {
+			p.Cursor = encodeCursor(l.cursorKind(), l.order)
+		}
+		text, _, err := l.query(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if paged && way == "SCAN" {
+			way = "SEARCH" // from the cursor on
+		}
+		plan := s.planOf(t, text, l.args)
+		if !strings.HasPrefix(plan[0], way) || !strings.Contains(plan[0], " "+index+" ") && !strings.HasSuffix(plan[0], " "+index) ||
+			strings.Contains(strings.Join(plan, "\n"), "TEMP B-TREE") {
+			t.Errorf("%s: %q, want %s", text[strings.LastIndex(text, "FROM"):], plan, want)
+		}
+	}
+}
+
+func (s *Store) planOf(t *testing.T, text string, args []any) []string {
+	t.Helper()
+	var plan []string
+	rows, err := s.readers.query(t.Context(), []byte("EXPLAIN QUERY PLAN "+text), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		plan = append(plan, detail)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan
 }

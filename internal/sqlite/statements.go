@@ -50,6 +50,17 @@ func (s *statements) get(ctx context.Context, text []byte) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
+// lend gives the statement of a text for one use, until release. With keep it
+// stays prepared; texts that come in many forms do not.
+func (s *statements) lend(ctx context.Context, text string, keep bool) (stmt *sql.Stmt, release func(), err error) {
+	if keep {
+		stmt, err = s.get(ctx, []byte(text))
+		return stmt, func() {}, err
+	}
+	stmt, err = s.db.PrepareContext(ctx, text)
+	return stmt, func() { stmt.Close() }, err
+}
+
 func (s *statements) exec(ctx context.Context, text []byte, args ...any) (sql.Result, error) {
 	stmt, err := s.get(ctx, text)
 	if err != nil {

@@ -5,12 +5,14 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"errors"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
 // The values of status columns that the store itself knows.
@@ -19,9 +21,6 @@ const (
 	statusQueued  = "queued"  // of a run
 	statusPending = "pending" // of a delivery
 )
-
-// unfinished are the status of the runs that have a row in the queue.
-var unfinished = []string{statusQueued, "running", "needs_attention"}
 
 // one reads the one row of a view; ErrNotFound when there is none.
 func one[T any](ctx context.Context, s *Store, op, text string, args []any, dest func(*T) []any) (T, error) {
@@ -39,6 +38,21 @@ func one[T any](ctx context.Context, s *Store, op, text string, args []any, dest
 // many reads all rows of a view.
 func many[T any](ctx context.Context, s *Store, op, text string, args []any, dest func(*T) []any) ([]T, error) {
 	rows, err := s.readers.query(ctx, []byte(text), args...)
+	return scanned(s, op, rows, err, dest)
+}
+
+// once is many for a text that is not worth keeping prepared.
+func once[T any](ctx context.Context, s *Store, op, text string, args []any, dest func(*T) []any) ([]T, error) {
+	stmt, release, err := s.readers.lend(ctx, text, false)
+	if err != nil {
+		return nil, s.readErr(op, err)
+	}
+	defer release()
+	rows, err := stmt.QueryContext(ctx, args...)
+	return scanned(s, op, rows, err, dest)
+}
+
+func scanned[T any](s *Store, op string, rows *sql.Rows, err error, dest func(*T) []any) ([]T, error) {
 	if err != nil {
 		return nil, s.readErr(op, err)
 	}
@@ -52,13 +66,15 @@ func many[T any](ctx context.Context, s *Store, op, text string, args []any, des
 	return list, nil
 }
 
-// list is a query of one page: newest first, by columns that sort so and that
-// no update changes. So a cursor, the values of the last row, stays good
-// whatever is inserted.
+// list is a query of one page: newest first, or with asc oldest first, by
+// columns that sort so and that no update changes. So a cursor, the values of
+// the last row, stays good whatever is inserted.
 type list struct {
 	kind  string // first part of the cursor: one list's cursor is no other's
 	from  string // the query up to its conditions
 	order []string
+	asc   bool
+	rare  bool // asked in so many forms that its statement is not kept
 	where []string
 	args  []any
 }
@@ -71,14 +87,49 @@ func (l *list) match(column, value string) {
 	}
 }
 
-// owned narrows the list to a user. Where an id narrows it already the index by
-// user is kept out of it (the sign does that): a user may have any number of rows.
-func (l *list) owned(user string, byID bool) {
-	if byID {
-		l.match("+user_id", user)
-	} else {
-		l.match("user_id", user)
+// beside narrows the list by a column whose index is kept out of it (the sign
+// does that): something else has narrowed it further already.
+func (l *list) beside(column, value string, narrowed bool) {
+	if narrowed {
+		column = "+" + column
 	}
+	l.match(column, value)
+}
+
+// status narrows the list to a status. The index of a status is one of the rows
+// whose status is not the usual one, and few; its condition must stand in the
+// query as it stands in the index.
+func (l *list) status(value, usual string, narrowed bool) (few bool) {
+	if value == "" || value == usual || narrowed {
+		l.beside("status", value, narrowed)
+		return false
+	}
+	l.match("status", value)
+	l.where = append(l.where, "status <> '"+usual+"'")
+	return true
+}
+
+// madeAt narrows the list to a range of times in a column that the order begins with.
+func (l *list) madeAt(column string, r eventlog.Range) {
+	l.asc = r.Asc
+	if !r.Since.IsZero() {
+		l.where = append(l.where, column+" >= ?")
+		l.args = append(l.args, storedFrom(r.Since))
+	}
+	if !r.Until.IsZero() {
+		l.where = append(l.where, column+" < ?")
+		l.args = append(l.args, storedFrom(r.Until))
+	}
+	l.rare = l.rare || r != (eventlog.Range{})
+}
+
+// storedFrom is the first stored time that is not before t: stored times are
+// cut to microseconds.
+func storedFrom(t time.Time) string {
+	if cut := t.Truncate(time.Microsecond); cut.Before(t) {
+		t = cut.Add(time.Microsecond)
+	}
+	return event.FormatTime(t)
 }
 
 // The bounds of a page.
@@ -95,12 +146,16 @@ func (l *list) query(p eventlog.Page) (text string, limit int, err error) {
 	if limit < 1 {
 		limit = defaultLimit
 	}
+	sign, way := "<", " DESC"
+	if l.asc {
+		sign, way = ">", ""
+	}
 	if p.Cursor != "" {
-		after, err := decodeCursor(l.kind, p.Cursor, len(l.order))
+		after, err := decodeCursor(l.cursorKind(), p.Cursor, len(l.order))
 		if err != nil {
 			return "", 0, err
 		}
-		l.where = append(l.where, "("+strings.Join(l.order, ", ")+") < (?"+strings.Repeat(", ?", len(after)-1)+")")
+		l.where = append(l.where, "("+strings.Join(l.order, ", ")+") "+sign+" (?"+strings.Repeat(", ?", len(after)-1)+")")
 		for _, v := range after {
 			l.args = append(l.args, v)
 		}
@@ -109,9 +164,18 @@ func (l *list) query(p eventlog.Page) (text string, limit int, err error) {
 	if len(l.where) > 0 {
 		text += " WHERE " + strings.Join(l.where, " AND ")
 	}
-	text += " ORDER BY " + strings.Join(l.order, " DESC, ") + " DESC LIMIT ?"
+	text += " ORDER BY " + strings.Join(l.order, way+", ") + way + " LIMIT ?"
 	l.args = append(l.args, limit+1)
 	return text, limit, nil
+}
+
+// cursorKind is the kind that cursors of the list carry: those of the other
+// direction are another list's.
+func (l *list) cursorKind() string {
+	if l.asc {
+		return l.kind + "+"
+	}
+	return l.kind
 }
 
 // page reads a page of a list; last gives the values of the order's columns.
@@ -120,12 +184,16 @@ func page[T any](ctx context.Context, s *Store, op string, l *list, p eventlog.P
 	if err != nil {
 		return nil, "", err
 	}
-	items, err := many(ctx, s, op, text, l.args, dest)
+	read := many[T]
+	if l.rare {
+		read = once[T]
+	}
+	items, err := read(ctx, s, op, text, l.args, dest)
 	if err != nil || len(items) <= limit {
 		return items, "", err
 	}
 	items = items[:limit]
-	return items, encodeCursor(l.kind, last(&items[limit-1])), nil
+	return items, encodeCursor(l.cursorKind(), last(&items[limit-1])), nil
 }
 
 func encodeCursor(kind string, values []string) string {
@@ -170,15 +238,25 @@ func (s *Store) SessionByAlias(ctx context.Context, user, alias string) (event.S
 }
 
 func sessionList(f eventlog.SessionFilter) *list {
-	l := &list{kind: "sessions", from: sessionQuery, order: []string{"session_id"}}
-	l.owned(f.UserID, false)
-	l.match("status", f.Status)
+	l := &list{kind: "sessions", from: sessionQuery, order: []string{"created_at", "session_id"}}
+	byThread := f.ThreadID != ""
+	if byThread { // the second is the condition of the index
+		l.match("thread_id", f.ThreadID)
+		l.where = append(l.where, "thread_id <> ''")
+		l.rare = true
+	}
+	few := l.status(f.Status, session.Open, byThread)
+	if f.Status == "" {
+		l.where = append(l.where, "status <> '"+statusErased+"'")
+	}
+	l.beside("user_id", f.UserID, byThread || few)
+	l.madeAt("created_at", f.Range)
 	return l
 }
 
 // Sessions implements eventlog.Views.
 func (s *Store) Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error) {
-	return page(ctx, s, "list sessions", sessionList(f), p, sessionDest, func(r *eventlog.SessionRow) []string { return []string{string(r.ID)} })
+	return page(ctx, s, "list sessions", sessionList(f), p, sessionDest, func(r *eventlog.SessionRow) []string { return []string{r.CreatedAt, string(r.ID)} })
 }
 
 // runQuery counts the place of a queued run among those of its session.
@@ -200,22 +278,18 @@ func (s *Store) Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error
 }
 
 func runList(f eventlog.RunFilter) *list {
-	l := &list{kind: "runs", from: runQuery, order: []string{"run_id"}}
-	l.owned(f.UserID, f.SessionID != "")
-	l.match("status", f.Status)
+	l := &list{kind: "runs", from: runQuery, order: []string{"submitted_at", "run_id"}}
+	byID := f.SessionID != ""
 	l.match("session_id", string(f.SessionID))
-	if slices.Contains(unfinished, f.Status) { // of any number of runs a few
-		l.where = append(l.where, "run_id IN (SELECT run_id FROM queue"+map[bool]string{true: " WHERE session_id = ?"}[f.SessionID != ""]+")")
-		if f.SessionID != "" {
-			l.args = append(l.args, string(f.SessionID))
-		}
-	}
+	few := l.status(f.Status, session.StatusCompleted, byID)
+	l.beside("user_id", f.UserID, byID || few)
+	l.madeAt("submitted_at", f.Range)
 	return l
 }
 
 // Runs implements eventlog.Views.
 func (s *Store) Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error) {
-	return page(ctx, s, "list runs", runList(f), p, runDest, func(r *eventlog.RunRow) []string { return []string{string(r.ID)} })
+	return page(ctx, s, "list runs", runList(f), p, runDest, func(r *eventlog.RunRow) []string { return []string{r.SubmittedAt, string(r.ID)} })
 }
 
 // Idempotency implements eventlog.Views.
@@ -253,11 +327,22 @@ func (s *Store) Delivery(ctx context.Context, id event.DeliveryID) (eventlog.Del
 
 func deliveryList(f eventlog.DeliveryFilter) *list {
 	l := &list{kind: "deliveries", from: deliveryQuery, order: []string{"created_at", "delivery_id"}}
-	l.owned(f.UserID, f.SessionID != "" || f.RunID != "" || f.TargetID != "")
-	l.match("status", f.Status)
-	l.match("session_id", string(f.SessionID))
+	// The run narrows most, then the session, a status that is not the usual one, the target.
+	narrow := f.RunID != ""
 	l.match("run_id", string(f.RunID))
-	l.match("target_id", string(f.TargetID))
+	l.beside("session_id", string(f.SessionID), narrow)
+	narrow = narrow || f.SessionID != ""
+	few := l.status(f.Status, outbox.Delivered, narrow)
+	narrow = narrow || few
+	l.beside("target_id", string(f.TargetID), narrow)
+	l.beside("user_id", f.UserID, narrow || f.TargetID != "")
+	if f.Tried {
+		l.where = append(l.where, "n_attempts > 0")
+	}
+	if f.Untried {
+		l.where = append(l.where, "n_attempts = 0")
+	}
+	l.madeAt("created_at", f.Range)
 	return l
 }
 

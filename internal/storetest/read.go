@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -164,12 +165,17 @@ func testFeedFilters(t *testing.T, s *suite) {
 		s.rowsOfMany("ben", 4)
 	}
 	all, end := s.feedAll(0, 1000, eventlog.FeedFilter{})
+	some := all[len(all)/2].Event
 	for _, f := range []eventlog.FeedFilter{
-		{UserID: "ann"}, {UserID: "ben", Type: event.TypeTextEnded}, {Type: event.TypeStateEntered},
-		{Type: event.TypeSessionCreated}, {UserID: "nobody"}, {Type: event.TypeRunFailed}, {Type: "text"},
+		{UserID: "ann"}, {UserID: "ben", Types: []event.Type{event.TypeTextEnded}}, {Types: []event.Type{event.TypeStateEntered}},
+		{Types: []event.Type{event.TypeSessionCreated, event.TypeStateEntered}}, {UserID: "nobody"}, {Types: []event.Type{event.TypeRunFailed}},
+		{Types: []event.Type{"text"}}, {SessionID: some.SessionID}, {SessionID: "ses_none"}, {RunID: some.RunID}, {RunID: "run_none"},
+		{Since: some.Time}, {Since: all[len(all)-1].Event.Time.Add(time.Nanosecond)}, {UserID: "ann", SessionID: some.SessionID, Since: some.Time},
 	} {
 		want := slices.DeleteFunc(slices.Clone(all), func(p eventlog.Positioned) bool {
-			return f.UserID != "" && p.Event.UserID != f.UserID || f.Type != "" && p.Event.Type != f.Type
+			e := p.Event
+			return f.UserID != "" && e.UserID != f.UserID || len(f.Types) > 0 && !slices.Contains(f.Types, e.Type) ||
+				f.SessionID != "" && e.SessionID != f.SessionID || f.RunID != "" && e.RunID != f.RunID || e.Time.Before(f.Since)
 		})
 		for _, step := range []int{1, 2, 1000} {
 			got, last := s.feedAll(0, step, f)
@@ -184,6 +190,14 @@ func testFeedFilters(t *testing.T, s *suite) {
 			if last != end {
 				t.Fatalf("%+v by %d: ends at %d, the log at %d", f, step, last, end)
 			}
+		}
+	}
+	// A feed with an end stops before it, and stays there.
+	for _, step := range []int{1, 1000} {
+		got, last := s.feedAll(0, step, eventlog.FeedFilter{Until: some.Time})
+		n := slices.IndexFunc(all, func(p eventlog.Positioned) bool { return !p.Event.Time.Before(some.Time) })
+		if len(got) != n || n == 0 || last >= all[n].Position || last < all[n-1].Position {
+			t.Fatalf("until %v by %d: %d items to %d, want %d", some.Time, step, len(got), last, n)
 		}
 	}
 }

@@ -114,6 +114,7 @@ func Run(t *testing.T, open Opener) {
 		{"session view", testSessions},
 		{"run view", testRuns},
 		{"delivery view", testDeliveries},
+		{"target view", testTargets},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
 		{"assets", testAssets},

@@ -153,6 +153,60 @@ func testDeliveries(t *testing.T, s *suite) {
 	s.sound()
 }
 
+func testTargets(t *testing.T, s *suite) {
+	_, err := s.Target(t.Context(), "tgt_none")
+	refused(t, err, eventlog.ErrNotFound)
+	var targets []event.TargetID
+	for i, user := range []string{"ann", "ben", "ann"} {
+		id := s.session(user)
+		target := event.TargetIDFor(user, "webhook", fmt.Sprint(i))
+		targets = append(targets, target)
+		run := s.run(user, id)
+		d := s.enqueue(id, run, target)
+		of := func(data event.Data) event.Event { return draft(user, id, run, data) }
+		switch i {
+		case 1: // dead, and another one waits
+			s.must(command(target.Stream(), of(&event.DeliveryDeadLettered{DeliveryID: d, Code: "http_401"})))
+			s.enqueue(id, s.run(user, id), target)
+		case 2:
+			s.must(command(target.Stream(), of(&event.DeliveryDelivered{DeliveryID: d, Status: 200})))
+		}
+	}
+	row, err := s.Target(t.Context(), targets[1])
+	if err != nil || row.ID != targets[1] || row.UserID != "ben" || row.Pending != 1 || row.DeadLettered != 1 || row.OldestPending == "" || row.NextAt == "" ||
+		row.LastStatus != "pending" || row.LastMade < row.OldestPending || row.LastDelivery == "" {
+		t.Errorf("%+v %v", row, err)
+	}
+	if row, err := s.Target(t.Context(), targets[2]); err != nil || row.Pending != 0 || row.OldestPending != "" || row.LastStatus != "delivered" {
+		t.Errorf("%+v %v", row, err)
+	}
+	pick := func(list ...int) (ids []string) {
+		for _, i := range list {
+			ids = append(ids, string(targets[i]))
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	for _, c := range []struct {
+		f    eventlog.TargetFilter
+		want []string
+	}{
+		{eventlog.TargetFilter{}, pick(0, 1, 2)}, {eventlog.TargetFilter{UserID: "ann"}, pick(0, 2)}, {eventlog.TargetFilter{Status: "pending"}, pick(0, 1)},
+		{eventlog.TargetFilter{Status: "dead_lettered"}, pick(1)}, {eventlog.TargetFilter{UserID: "ann", Status: "dead_lettered"}, nil},
+		{eventlog.TargetFilter{Type: "webhook"}, pick(0, 1, 2)}, {eventlog.TargetFilter{Type: "other"}, nil},
+	} {
+		for _, limit := range []int{1, 10} {
+			got := ids(t, limit, func(p eventlog.Page) ([]string, string, error) {
+				rows, next, err := s.Targets(t.Context(), c.f, p)
+				return collect(rows, func(r eventlog.TargetRow) string { return string(r.ID) }), next, err
+			}, func() {})
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%+v by %d: %v, want %v", c.f, limit, got, c.want)
+			}
+		}
+	}
+}
+
 // ids pages through a list and gives the ids in its order.
 func ids(t *testing.T, limit int, list func(eventlog.Page) ([]string, string, error), between func()) []string {
 	t.Helper()

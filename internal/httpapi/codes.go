@@ -1,0 +1,199 @@
+package httpapi
+
+import (
+	"slices"
+	"strings"
+)
+
+// code is what a problem's code means: the statuses that it comes with, and a
+// sentence for the reference.
+type code struct {
+	statuses []int
+	text     string
+}
+
+// codes are the problem codes of the interface. They are stable: clients decide
+// by them.
+var codes = map[string]code{
+	"asset_not_found":                    {[]int{400, 404}, "There is no such asset that the caller may see (400: of the session's user, as an item of an input)."},
+	"asset_not_supported":                {[]int{400}, "The model of the chosen route does not take files of this kind. No run was made."},
+	"asset_quota":                        {[]int{429}, "The assets of the user would hold more than `limits.user_asset_bytes`."},
+	"asset_too_large":                    {[]int{413}, "The file is past `limits.asset_bytes`."},
+	"empty_asset":                        {[]int{400}, "The file holds nothing."},
+	"unsupported_asset_type":             {[]int{400}, "The file is neither a picture, nor a PDF, nor text in UTF-8."},
+	"blob_not_found":                     {[]int{404}, "The session has no such content."},
+	"body_timeout":                       {[]int{408}, "The body of the request did not come in time."},
+	"body_too_large":                     {[]int{413}, "The body of the request is past `limits.request_bytes`."},
+	"call_not_in_doubt":                  {[]int{409}, "The run does not wait for a word on this call."},
+	"cross_origin":                       {[]int{403}, "A browser sent the request for a page of another origin."},
+	"delivery_in_flight":                 {[]int{409}, "An attempt of the delivery is in flight; try again when it is over."},
+	"delivery_not_found":                 {[]int{404}, "There is no such delivery that the caller may see."},
+	"delivery_state_conflict":            {[]int{409}, "The delivery's status does not allow it."},
+	"idempotency_conflict":               {[]int{409}, "The key was used with another request."},
+	"input_contract_not_set":             {[]int{404}, "The session has no input contract."},
+	"input_contract_schema_unsupported":  {[]int{400}, "The schema cannot be a contract; `issues` has every finding."},
+	"input_contract_violated":            {[]int{400}, "The input breaks the session's input contract; `issues` has the path. No run was made."},
+	"input_too_large":                    {[]int{413}, "The input is past `limits.input_bytes`, or has too many items."},
+	"instructions_too_large":             {[]int{413}, "The instructions are too long."},
+	"internal":                           {[]int{500}, "A fault of the daemon; its log has the cause."},
+	"invalid_body":                       {[]int{400}, "The body is JSON, but not what the operation takes; `issues` has the path."},
+	"invalid_cursor":                     {[]int{400}, "The cursor is not one that this list gave, in this direction."},
+	"invalid_headers":                    {[]int{400}, "A header of a reply target cannot be set."},
+	"invalid_history_limit":              {[]int{400}, "`history_limit` is out of its bounds."},
+	"invalid_idempotency_key":            {[]int{400}, "The key is not one value of 1 to 255 visible ASCII characters."},
+	"invalid_input":                      {[]int{400}, "Neither `content` nor `input_items`, both, or an empty one."},
+	"invalid_json":                       {[]int{400}, "The body, or `content`, is not one strict JSON value."},
+	"invalid_max_turns":                  {[]int{400}, "`max_turns` is out of its bounds."},
+	"invalid_metadata":                   {[]int{400}, "`metadata` is no JSON object, or too large."},
+	"invalid_model":                      {[]int{400}, "The name of the model is too long."},
+	"invalid_on_doubt":                   {[]int{400}, "`on_doubt` is neither `ask` nor `continue`."},
+	"invalid_parameter":                  {[]int{400}, "A query parameter or header has a value that it cannot take."},
+	"invalid_reply_target":               {[]int{400}, "A reply target is of an unknown type."},
+	"invalid_resolution":                 {[]int{400}, "The resolution is none of `completed`, `failed` and `retry`."},
+	"invalid_role":                       {[]int{400}, "The role is none of `reader`, `operator` and `admin`."},
+	"invalid_session_id":                 {[]int{400}, "The caller's id for the session has not the form of one."},
+	"invalid_token":                      {[]int{401}, "The token is not known, or was revoked."},
+	"invalid_tools":                      {[]int{400}, "`tools` is no list of names."},
+	"invalid_url":                        {[]int{400}, "The URL of a reply target cannot be used."},
+	"invalid_user_id":                    {[]int{400}, "`user_id` has not the form of one."},
+	"method_not_allowed":                 {[]int{405}, "The path takes other methods; `Allow` names them."},
+	"name_too_large":                     {[]int{413}, "The name of the token is too long."},
+	"not_found":                          {[]int{404}, "There is nothing at this path."},
+	"not_ready":                          {[]int{503}, "The daemon does not take work now."},
+	"nothing_to_change":                  {[]int{400}, "The body names no member to change."},
+	"output_contract_not_set":            {[]int{404}, "The session has no output contract."},
+	"output_contract_schema_unsupported": {[]int{400}, "The schema cannot be a contract; `issues` has every finding."},
+	"output_too_large":                   {[]int{413}, "The output that the model is to see is too long."},
+	"queue_full":                         {[]int{429}, "The session has `limits.queued_runs` runs that are not at their end."},
+	"reply_targets_too_large":            {[]int{413}, "The reply targets together are too large."},
+	"role_required":                      {[]int{403}, "The token's role does not allow it."},
+	"route_policy_not_set":               {[]int{404}, "The session has no route policy."},
+	"run_not_found":                      {[]int{404}, "There is no such run that the caller may see."},
+	"run_state_conflict":                 {[]int{409}, "The run is at its end, or is being settled by others."},
+	"session_active":                     {[]int{409}, "The session has unfinished runs or deliveries."},
+	"session_busy":                       {[]int{409}, "The session is being changed by others; try again."},
+	"session_closed":                     {[]int{409}, "The session is closed: it takes no new work and no change."},
+	"session_erased":                     {[]int{410}, "The session was erased."},
+	"session_exists":                     {[]int{409}, "The user has a session with this id."},
+	"session_not_found":                  {[]int{404}, "There is no such session that the caller may see."},
+	"settings_conflict":                  {[]int{409}, "The session is being changed by others; try again."},
+	"stopping":                           {[]int{503}, "The daemon is stopping; try again when it is back."},
+	"store_unavailable":                  {[]int{503}, "The daemon cannot write now; try again, under an `Idempotency-Key` where work must not be done twice."},
+	"target_not_allowed":                 {[]int{400}, "The address of a reply target is not public and not in `targets.allow_private`."},
+	"target_not_found":                   {[]int{404}, "There is no such target that the caller may see."},
+	"thread_id_too_large":                {[]int{413}, "`thread_id` is too long."},
+	"timeout":                            {[]int{503}, "The request was given up; its outcome is not known."},
+	"title_too_large":                    {[]int{413}, "The title is too long."},
+	"token_not_found":                    {[]int{404}, "There is no such token that the caller may see."},
+	"token_required":                     {[]int{401}, "No token was sent."},
+	"too_many_reply_targets":             {[]int{413}, "There are too many reply targets."},
+	"too_many_streams":                   {[]int{429}, "`limits.streams` streams and waits are open."},
+	"too_many_tools":                     {[]int{413}, "There are too many tools."},
+	"unknown_parameter":                  {[]int{400}, "The operation has no such query parameter; the detail names those it has."},
+	"unknown_route":                      {[]int{400}, "No route has this name."},
+	"unknown_secret":                     {[]int{400}, "No configured secret has this name."},
+	"unknown_tool":                       {[]int{400, 409}, "No configured tool has this name (409: not any more)."},
+	"unsupported_media_type":             {[]int{415}, "The body is not sent as `application/json`."},
+	"wrong_user":                         {[]int{403}, "The token is bound to another user."},
+}
+
+// The codes of what several operations share.
+var (
+	settingsCodes = []string{"invalid_on_doubt", "invalid_max_turns", "invalid_history_limit", "instructions_too_large", "title_too_large",
+		"too_many_tools", "unknown_tool", "invalid_tools", "invalid_metadata"}
+	inputCodes   = []string{"input_contract_schema_unsupported"}
+	outputCodes  = []string{"output_contract_schema_unsupported"}
+	routeCodes   = []string{"unknown_route", "invalid_model"}
+	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "unknown_secret"}
+	changeCodes  = []string{"session_closed", "settings_conflict"}
+	assetCodes   = []string{"asset_quota", "asset_too_large", "empty_asset", "unsupported_asset_type"}
+	replayCodes  = []string{"delivery_state_conflict"}
+	streamsCodes = []string{"too_many_streams"}
+)
+
+// codesOf are the codes of an operation beyond those that follow from its shape.
+var codesOf = map[string][]string{
+	"createSession":        slices.Concat(settingsCodes, inputCodes, outputCodes, routeCodes, targetCodes, []string{"invalid_session_id", "thread_id_too_large", "session_exists", "session_busy"}),
+	"updateSession":        slices.Concat(settingsCodes, changeCodes, []string{"nothing_to_change"}),
+	"closeSession":         changeCodes,
+	"eraseSession":         {"session_active", "settings_conflict"},
+	"getInputContract":     {"input_contract_not_set"},
+	"putInputContract":     slices.Concat(inputCodes, changeCodes),
+	"deleteInputContract":  changeCodes,
+	"getOutputContract":    {"output_contract_not_set"},
+	"putOutputContract":    slices.Concat(outputCodes, changeCodes),
+	"deleteOutputContract": changeCodes,
+	"getRoutePolicy":       {"route_policy_not_set"},
+	"putRoutePolicy":       slices.Concat(routeCodes, changeCodes),
+	"deleteRoutePolicy":    changeCodes,
+	"putReplyTargets":      slices.Concat(targetCodes, changeCodes),
+	"deleteReplyTargets":   changeCodes,
+	"createAsset":          assetCodes,
+	"submitRun": slices.Concat(routeCodes, targetCodes, streamsCodes, assetCodes, []string{"asset_not_found", "asset_not_supported", "invalid_input", "input_too_large", "input_contract_violated", "invalid_idempotency_key", "idempotency_conflict",
+		"invalid_max_turns", "invalid_metadata", "queue_full", "session_busy", "session_closed", "unknown_tool", "settings_conflict"}),
+	"getRun":           streamsCodes,
+	"streamRun":        streamsCodes,
+	"streamSession":    streamsCodes,
+	"cancelRun":        {"run_state_conflict"},
+	"resolveAttention": {"invalid_resolution", "output_too_large", "call_not_in_doubt", "run_state_conflict"},
+	"getBlob":          {"blob_not_found"},
+	"replayDelivery":   replayCodes,
+	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
+	"createToken":      {"invalid_role", "name_too_large"},
+	"readyz":           {"not_ready"},
+}
+
+// pathCodes are those of what a path names.
+var pathCodes = map[string][]string{
+	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"},
+}
+
+// everyCodes are those that an operation may always answer with, as trouble on the daemon's side.
+var everyCodes = []string{"internal", "store_unavailable", "stopping", "timeout"}
+
+// problemCodes lists the codes that the operation may answer with, by status.
+func (rt *route) problemCodes() map[int][]string {
+	names := append([]string{"invalid_parameter", "unknown_parameter"}, codesOf[rt.id]...)
+	if rt.role > public {
+		names = append(names, "token_required", "invalid_token", "role_required")
+	}
+	if rt.method != "GET" {
+		names = append(names, "cross_origin")
+	}
+	if rt.action.body != nil {
+		names = append(names, "invalid_json", "invalid_body", "body_timeout", "body_too_large", "unsupported_media_type")
+	}
+	if rt.action.raw {
+		names = append(names, "invalid_body", "body_timeout", "body_too_large")
+	}
+	for _, name := range rt.pathNames() {
+		names = append(names, pathCodes[name]...)
+	}
+	for _, p := range rt.params {
+		switch p.name {
+		case "cursor":
+			names = append(names, "invalid_cursor")
+		case "user_id":
+			names = append(names, "wrong_user", "invalid_user_id")
+		}
+	}
+	if rt.id == "createSession" || rt.id == "createToken" { // the user stands in the body
+		names = append(names, "wrong_user", "invalid_user_id")
+	}
+	out := map[int][]string{}
+	for _, name := range names {
+		for _, status := range codes[name].statuses {
+			// A status that the table does not give the operation is none of its own.
+			if slices.Contains(rt.problems(), status) && !slices.Contains(out[status], name) {
+				out[status] = append(out[status], name)
+			}
+		}
+	}
+	for status := range out {
+		slices.Sort(out[status])
+	}
+	return out
+}
+
+// codeList names codes for a description.
+func codeList(names []string) string { return "`" + strings.Join(names, "`, `") + "`" }

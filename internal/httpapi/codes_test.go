@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-dev/holdfast/internal/problem"
+)
+
+// rooms are the packages whose problems reach a client.
+var rooms = []string{"admission", "httpapi", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem"}
+
+// elsewhere are codes that those packages give to others than clients of HTTP.
+var elsewhere = []string{}
+
+// The codes that the source gives are the codes that the reference has, each with
+// the status of its kind, and each belongs to an operation. (Which operation may
+// answer with which code is checked with every answer of every test; see conforms.)
+func TestCodes(t *testing.T) {
+	given := map[string]map[int]bool{}
+	note := func(code string, status int) {
+		if given[code] == nil {
+			given[code] = map[int]bool{}
+		}
+		given[code][status] = true
+	}
+	for _, room := range rooms {
+		files, err := filepath.Glob(filepath.Join("..", room, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", room, len(files), err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			src, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			codesIn(t, file, src, note)
+		}
+	}
+	// What is not a constant where it is made.
+	note("input_contract_violated", 400)
+	for _, setting := range []string{"input_contract", "output_contract", "route_policy"} {
+		note(setting+"_not_set", 404)
+	}
+	note("internal", 500)
+	used := map[string]bool{"method_not_allowed": true, "not_found": true} // no operation's: they come where there is none
+	for _, name := range everyCodes {
+		used[name] = true
+	}
+	for _, rt := range table() {
+		for _, names := range rt.problemCodes() {
+			for _, name := range names {
+				used[name] = true
+			}
+		}
+		for _, name := range codesOf[rt.id] {
+			if _, ok := codes[name]; !ok {
+				t.Errorf("%s: the code %s is not in the list", rt.id, name)
+			}
+			if !slices.ContainsFunc(codes[name].statuses, func(status int) bool { return slices.Contains(rt.problems(), status) }) {
+				t.Errorf("%s: the table does not give it the status of the code %s", rt.id, name)
+			}
+		}
+	}
+	for name, statuses := range given {
+		c, ok := codes[name]
+		if !ok && !slices.Contains(elsewhere, name) {
+			t.Errorf("the code %s is given and not documented", name)
+		}
+		for status := range statuses {
+			if ok && !slices.Contains(c.statuses, status) {
+				t.Errorf("the code %s is given with the status %d, and documented with %v", name, status, c.statuses)
+			}
+		}
+	}
+	for name, c := range codes {
+		if given[name] == nil {
+			t.Errorf("the code %s is documented, and nothing gives it", name)
+		}
+		if !used[name] {
+			t.Errorf("the code %s is no operation's", name)
+		}
+		if !strings.HasSuffix(c.text, ".") {
+			t.Errorf("the code %s wants a sentence", name)
+		}
+	}
+	ids := map[string]bool{}
+	for _, rt := range table() {
+		ids[rt.id] = true
+	}
+	for id := range codesOf {
+		if !ids[id] {
+			t.Errorf("codes of %s, which is no operation", id)
+		}
+	}
+}
+
+// codesIn finds the calls of problem.New with a constant code. A call within
+// withStatus(http.StatusX, …) has that status.
+func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
+	t.Helper()
+	f, err := parser.ParseFile(gotoken.NewFileSet(), file, src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finer := map[ast.Node]int{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		switch fun := call.Fun.(type) {
+		case *ast.Ident:
+			if fun.Name == "withStatus" && len(call.Args) == 2 {
+				status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
+				if status == 0 {
+					t.Fatalf("%s: a status that this test does not know", file)
+				}
+				ast.Inspect(call.Args[1], func(n ast.Node) bool { finer[n] = status; return true })
+			}
+		case *ast.SelectorExpr:
+			if x, ok := fun.X.(*ast.Ident); !ok || x.Name != "problem" || fun.Sel.Name != "New" {
+				return true
+			}
+			lit, ok := call.Args[1].(*ast.BasicLit)
+			if !ok {
+				return true
+			}
+			code, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status := problemKind(call.Args[0].(*ast.SelectorExpr).Sel.Name).Status()
+			if s, ok := finer[call]; ok {
+				status = s
+			}
+			note(code, status)
+		}
+		return true
+	})
+}
+
+func problemKind(name string) problem.Kind {
+	return map[string]problem.Kind{"Invalid": problem.Invalid, "Unauthenticated": problem.Unauthenticated, "Forbidden": problem.Forbidden, "NotFound": problem.NotFound,
+		"Conflict": problem.Conflict, "Gone": problem.Gone, "TooLarge": problem.TooLarge, "Limited": problem.Limited, "Unavailable": problem.Unavailable, "Internal": problem.Internal}[name]
+}

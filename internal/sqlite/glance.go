@@ -1,0 +1,94 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+)
+
+// Glance is what a look at a data directory from outside tells.
+type Glance struct {
+	Exists bool // there is a database
+	Held   bool // a process uses the directory
+	PID    int  // of that process; 0: not known
+	// The versions of the tables and of the derived rows: those of the database,
+	// and those that this program knows. A smaller Rows is rebuilt, a smaller
+	// Schema migrated at the next start; greater ones are refused.
+	Schema, KnownSchema int
+	Rows                int
+	Newest              time.Time // time of the last commit; zero: the log is empty
+	Tokens              int
+}
+
+// Look reads from a data directory that others may use. It changes nothing in
+// it; while it asks whether the directory is in use, for an instant, a start
+// there would be refused.
+func Look(ctx context.Context, dir string) (g Glance, err error) {
+	steps, err := migrations()
+	if err != nil {
+		return g, err
+	}
+	g.KnownSchema = len(steps)
+	path := filepath.Join(dir, DatabaseFile)
+	if _, err := os.Stat(path); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		return g, err
+	}
+	g.Exists = true
+	if g.PID, g.Held, err = holderOf(dir); err != nil {
+		return g, fmt.Errorf("look at %s: %w", dir, err)
+	}
+	// A log that is not in use has no shared memory for readers; who may write
+	// makes it and takes it away again.
+	mode := "ro"
+	if !g.Held {
+		mode = "rw"
+	}
+	db, err := sql.Open("sqlite", source(path, mode, "query_only(ON)"))
+	if err != nil {
+		return g, fmt.Errorf("look at %s: %w", path, err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if err := g.read(ctx, db); err != nil {
+		return g, fmt.Errorf("look at %s: %w", path, err)
+	}
+	return g, nil
+}
+
+func (g *Glance) read(ctx context.Context, db *sql.DB) error {
+	one := func(text string, to any) error {
+		err := db.QueryRowContext(ctx, text).Scan(to)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	}
+	if err := one("SELECT coalesce(max(version), 0) FROM migrations", &g.Schema); err != nil {
+		return err
+	}
+	if g.Schema > g.KnownSchema {
+		return nil // what its tables hold is not known here
+	}
+	if err := one("SELECT value FROM facts WHERE name = 'generation'", &g.Rows); err != nil {
+		return err
+	}
+	if err := one("SELECT count(*) FROM tokens", &g.Tokens); err != nil {
+		return err
+	}
+	var at string
+	if err := one("SELECT time FROM log ORDER BY id DESC LIMIT 1", &at); err != nil || at == "" {
+		return err
+	}
+	var err error
+	g.Newest, err = event.ParseTime(at)
+	return err
+}
