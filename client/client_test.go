@@ -407,7 +407,7 @@ func TestSilentStream(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer srv.Close()
-	c := must(client.New(srv.URL, "", client.WithIdle(20*time.Millisecond), client.WithRetry(2, atOnce)))(t)
+	c := must(client.New(srv.URL, "", client.WithIdle(300*time.Millisecond), client.WithRetry(2, atOnce)))(t)
 	err := c.StreamSession(t.Context(), "s", 0, func(client.Message) error { return nil })
 	if !errors.Is(err, client.ErrUnreachable) || tries != 3 {
 		t.Errorf("%d tries: %v", tries, err)
