@@ -17,6 +17,7 @@ type request struct {
 	append eventlog.Append
 	sealed []*event.Sealed // of append.Entries, in their order
 	size   int             // bytes that it adds to a transaction, roughly
+	since  time.Time       // of its hand-over
 	work   func(*writer) error
 
 	done   chan struct{} // closed when stamps and err are set

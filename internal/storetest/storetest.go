@@ -98,6 +98,7 @@ func Run(t *testing.T, open Opener) {
 		{"session view", testSessions},
 		{"run view", testRuns},
 		{"delivery view", testDeliveries},
+		{"backlog", testBacklog},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
 	} {
