@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -67,6 +68,7 @@ type Daemon struct {
 	delivery *delivery.Room
 	models   *models
 	intake   *admission.Admission
+	metrics  *metrics.Metrics
 	closers  []func()
 	http     *httpapi.Handler
 	stopping chan struct{}
@@ -93,9 +95,10 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 		opt.Random = rand.Reader
 	}
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
+	d.metrics = d.newMetrics()
 	store, err := sqlite.Open(ctx, sqlite.Config{
 		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
-		Random: opt.Random, OnCommit: d.committed,
+		Random: opt.Random, OnCommit: d.committed, OnBatch: d.batch,
 	})
 	if err != nil {
 		return nil, err
@@ -177,7 +180,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.models.list(), Tools: listTools(set), Version: version.String(),
-		Ready: d.isReady, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Ready: d.isReady, Metrics: d.metrics.Text, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
 }
@@ -192,9 +195,10 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 	return func() mathrand.Source { lo++; return mathrand.NewPCG(hi, lo) }, nil
 }
 
-// committed runs on the log's writer: it rings who reads the streams, and
-// wakes the rooms whose work may have come.
+// committed runs on the log's writer: it counts, rings who reads the streams,
+// and wakes the rooms whose work may have come.
 func (d *Daemon) committed(stamps []eventlog.Stamp) {
+	d.metrics.Committed(stamps)
 	for i := range stamps {
 		s := &stamps[i]
 		d.hub.Ring(s.Stream)

@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -59,8 +60,10 @@ type Config struct {
 	Version   string
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
-	Ready  func() error
-	Logger *slog.Logger // default slog.Default
+	Ready func() error
+	// Metrics gives what the daemon counts, in Prometheus' text format. Nil: nothing is counted.
+	Metrics func() ([]byte, error)
+	Logger  *slog.Logger // default slog.Default
 	// Stopping is closed when the daemon stops: streams and waits end then, and
 	// bodies that have not come are waited for no longer than a second, so that
 	// http.Server.Shutdown need not wait for them. Nil: never.
@@ -124,6 +127,7 @@ type server struct {
 	cfg     Config
 	tokens  tokenCache
 	streams chan struct{} // one element for each open stream or wait
+	readers atomic.Int64  // of open event streams
 	openapi []byte
 }
 
@@ -151,6 +155,9 @@ func (h *Handler) Local() http.Handler {
 	mux := h.server.newMux(table(), true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.timed(mux, w, r) })
 }
+
+// Subscribers is how many event streams are open now.
+func (h *Handler) Subscribers() int { return int(h.server.readers.Load()) }
 
 // acquire takes a place among the open streams and waits; false when there is none.
 func (s *server) acquire() bool {
