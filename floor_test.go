@@ -26,7 +26,7 @@ var floors = map[string]int{
 	// 3 rules
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
 	// 4 core
-	"internal/session": 4, "internal/outbox": 4,
+	"internal/session": 4, "internal/outbox": 4, "internal/span": 4,
 	// 5 views
 	"internal/eventlog": 5, "internal/live": 5, "internal/workers": 5,
 	// 6 rooms
@@ -34,7 +34,7 @@ var floors = map[string]int{
 	// 7 adapters
 	"internal/sqlite": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
-	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7, "internal/metrics": 7,
+	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7, "internal/metrics": 7, "internal/otlp": 7,
 	// 8 wiring
 	"internal/daemon": 8, "internal/sim": 8,
 	// 9 doors

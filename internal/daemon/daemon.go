@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/otlp"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -69,6 +70,7 @@ type Daemon struct {
 	models   *models
 	intake   *admission.Admission
 	metrics  *metrics.Metrics
+	exporter *otlp.Exporter // nil: nothing is sent
 	closers  []func()
 	http     *httpapi.Handler
 	stopping chan struct{}
@@ -151,6 +153,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
+	if d.exporter, err = d.newExporter(opt); err != nil {
+		return err
+	}
 	l := d.cfg.Limits
 	eng := engine.New(engine.Config{
 		Log: d.store, Hub: &d.hub, Tools: set, Model: d.models.get, Owner: "gen_" + string(owner[len("run_"):]),
@@ -199,6 +204,9 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 // and wakes the rooms whose work may have come.
 func (d *Daemon) committed(stamps []eventlog.Stamp) {
 	d.metrics.Committed(stamps)
+	if d.exporter != nil {
+		d.exporter.Committed(stamps)
+	}
 	for i := range stamps {
 		s := &stamps[i]
 		d.hub.Ring(s.Stream)
@@ -228,6 +236,9 @@ func (d *Daemon) isReady() error {
 
 // Start begins the work: recovery goes on in the background.
 func (d *Daemon) Start(ctx context.Context) error {
+	if d.exporter != nil {
+		d.exporter.Start()
+	}
 	if err := d.lane.Start(ctx); err != nil {
 		return fmt.Errorf("start lanes: %w", err)
 	}
@@ -297,6 +308,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	for _, c := range d.closers {
 		c()
 	}
+	d.stopExporter(ctx)
 	return d.sqlite.Close(context.WithoutCancel(ctx))
 }
 

@@ -2,13 +2,17 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
+	"github.com/holdfast-dev/holdfast/internal/otlp"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -23,6 +27,55 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 		ActiveSessions: func() int { return d.lane.Active() },
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
+}
+
+// newExporter makes what sends to the collector, or nil where none is named.
+func (d *Daemon) newExporter(opt Options) (*otlp.Exporter, error) {
+	t := d.cfg.Telemetry
+	if t.OTLPEndpoint == "" {
+		return nil, nil
+	}
+	instance, err := event.NewRunID(opt.Random)
+	if err != nil {
+		return nil, err
+	}
+	sample := 1.0
+	if t.Sample != nil {
+		sample = *t.Sample
+	}
+	return otlp.New(otlp.Config{
+		Endpoint: t.OTLPEndpoint, Headers: d.telemetryHeaders, Sample: sample, Interval: t.Interval.Or(0), Log: d.store, Gather: d.metrics.Gather,
+		Version: version.Version, Instance: string(instance[len("run_"):]), Dial: opt.Dial, Logger: d.log,
+		Exported: d.metrics.Exported, Dropped: d.metrics.Dropped,
+	})
+}
+
+// telemetryHeaders reads the references at each request, so that a changed
+// secret counts at once.
+func (d *Daemon) telemetryHeaders() (map[string]string, error) {
+	out := map[string]string{}
+	for name, ref := range d.cfg.Telemetry.Headers {
+		key := "telemetry.headers." + name
+		v, err := d.cfg.Use(config.Reference{Key: key, Ref: ref})
+		if err != nil {
+			return nil, fmt.Errorf("%s cannot be read: %w", key, err)
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
+// exporterPatience is how long a collector may hold up a stop.
+const exporterPatience = 3 * time.Second
+
+// stopExporter sends what waits while the log can still be read.
+func (d *Daemon) stopExporter(ctx context.Context) {
+	if d.exporter == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, exporterPatience)
+	defer cancel()
+	d.exporter.Stop(ctx)
 }
 
 func (d *Daemon) batch(b sqlite.Batch) { d.metrics.Batch(metrics.Batch(b)) }
