@@ -34,7 +34,7 @@ var floors = map[string]int{
 	// 7 adapters
 	"internal/sqlite": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
-	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7, "internal/metrics": 7, "internal/otlp": 7,
+	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7, "internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7,
 	// 8 wiring
 	"internal/daemon": 8, "internal/sim": 8,
 	// 9 doors

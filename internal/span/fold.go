@@ -13,6 +13,7 @@ type Folder struct {
 	run     event.RunID
 	trace   Trace
 	byID    map[ID]int // of open spans: place in trace.Spans
+	begun   map[ID]bool
 	tools   []string   // names that the run captured: any other is a model's own
 	step    ID         // of the open turn; zero: none
 	attempt ID         // of the open model call
@@ -22,7 +23,7 @@ type Folder struct {
 
 // New makes the folder of a run.
 func New(run event.RunID) *Folder {
-	return &Folder{run: run, trace: Trace{ID: TraceOf(run)}, byID: map[ID]int{}}
+	return &Folder{run: run, trace: Trace{ID: TraceOf(run)}, byID: map[ID]int{}, begun: map[ID]bool{}}
 }
 
 // Add folds one event; those of other runs and those without data change
@@ -192,15 +193,20 @@ func (f *Folder) toolName(name string) string {
 	return "unknown"
 }
 
-// begin opens a span; one that has no place is counted.
+// begin opens a span; one that has no place is counted. A second beginning
+// changes nothing, and a span whose parent is not there stands under the run.
 func (f *Folder) begin(id, parent ID, name string, kind Kind, at time.Time, attrs ...Attr) {
+	if f.begun[id] {
+		return
+	}
 	if len(f.trace.Spans) >= MaxSpans {
 		f.trace.Dropped++
 		return
 	}
-	if _, open := f.byID[id]; open {
-		return
+	if parent != (ID{}) && !f.begun[parent] {
+		parent = f.root()
 	}
+	f.begun[id] = true
 	f.byID[id] = len(f.trace.Spans)
 	f.trace.Spans = append(f.trace.Spans, Span{ID: id, Parent: parent, Name: name, Kind: kind, Start: at, Attrs: attrs})
 }
