@@ -165,6 +165,9 @@ func (m *Metrics) begin() {
 		for _, kind := range tokenKinds {
 			s.tokens.WithLabelValues(append(slices.Clone(w), kind)...)
 		}
+		for _, class := range classes {
+			s.callFailures.WithLabelValues(append(slices.Clone(w), class)...)
+		}
 		s.unpriced.WithLabelValues(w...)
 		if r.Price != nil {
 			s.cost.WithLabelValues(w...)

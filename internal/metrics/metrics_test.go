@@ -161,7 +161,7 @@ func TestHostileWordsAreNoLabels(t *testing.T) {
 	if strings.Contains(string(text), "hostile") {
 		t.Error("a hostile word is in the metrics")
 	}
-	if n := len(values(t, m)); n > 400 {
+	if n := len(values(t, m)); n > 450 {
 		t.Errorf("%d series", n)
 	}
 	if len(m.follow.runs) != 0 || m.follow.calls != 0 {

@@ -14,9 +14,9 @@ type Folder struct {
 	trace   Trace
 	byID    map[ID]int // of open spans: place in trace.Spans
 	begun   map[ID]bool
-	tools   []string   // names that the run captured: any other is a model's own
-	step    ID         // of the open turn; zero: none
-	attempt ID         // of the open model call
+	tools   []string // names that the run captured: any other is a model's own
+	step    ID       // of the open turn; zero: none
+	attempt ID       // of the open model call
 	route   event.Route
 	ended   bool
 }
