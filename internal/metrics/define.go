@@ -15,7 +15,6 @@ const (
 
 var (
 	endings        = []string{"completed", "failed", "cancelled", "interrupted"}
-	callOutcomes   = []string{"completed", "failed", "aborted", "abandoned"}
 	toolOutcomes   = []string{"completed", "failed", "timeout", "rejected", "interrupted"}
 	levels         = []string{"none", "read", "write", "external_effect", "irreversible"}
 	tokenKinds     = []string{"input", "output", "cache_read", "cache_write", "reasoning"}

@@ -153,6 +153,11 @@ func TestHostileWordsAreNoLabels(t *testing.T) {
 			&event.ContractChecked{Gate: bad, Error: bad}, &event.StepFailed{Class: bad}, &event.DeliveryAttemptFailed{Code: bad},
 			&event.DeliveryDeadLettered{Code: bad}, &event.RunFailed{Code: bad, Message: bad})))
 	}
+	// A model that a caller named is not the one that has the price.
+	expect(t, m, map[string]float64{
+		"model_calls_unpriced_total{model=other,provider=openai_compatible,route=main}": 500, "model_calls_unpriced_total{model=m,provider=openai_compatible,route=main}": 0,
+		"cost_usd_total{model=m,provider=openai_compatible,route=main}": 0,
+	})
 	m.Exported("hostile-signal", "hostile-outcome")
 	text, err := m.Text()
 	if err != nil {
