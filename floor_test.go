@@ -28,7 +28,7 @@ var floors = map[string]int{
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
 	"internal/dialect": 3,
 	// 4 core
-	"internal/session": 4, "internal/outbox": 4, "internal/timeline": 4,
+	"internal/session": 4, "internal/outbox": 4, "internal/timeline": 4, "internal/span": 4,
 	// 5 views
 	"internal/eventlog": 5, "internal/live": 5, "internal/workers": 5,
 	// 6 rooms
@@ -40,6 +40,7 @@ var floors = map[string]int{
 	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7,
 	"internal/provider/gemini": 7, "internal/provider/geministub": 7,
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
+	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7,
 	// 8 wiring
 	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8,
 	// 9 doors

@@ -67,7 +67,8 @@ func newDaemon(t *testing.T) *daemon {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 			},
 			CheckTarget: func(event.ReplyTarget) error { return nil }}),
-		Routes: []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
+		Metrics: func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
+		Routes:  []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
 	})
@@ -278,6 +279,9 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if len(must(c.Routes(ctx, client.RoutesQuery{}, client.Page{}))(t).Items) != 2 || len(must(c.Tools(ctx, client.ToolsQuery{}, client.Page{}))(t).Items) != 2 || must(c.Health(ctx))(t).Version != "v" || must(c.Ready(ctx))(t).Status != "ready" || len(must(c.OpenAPI(ctx))(t)) == 0 {
 		t.Error("inventory")
+	}
+	if got := must(c.Metrics(ctx))(t); string(got) != "holdfast_up 1\n" {
+		t.Errorf("metrics %q", got)
 	}
 	must(c.CloseSession(ctx, "a.b", "r"))(t)
 	if err := c.EraseSession(ctx, "a.b"); err != nil {

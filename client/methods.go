@@ -262,6 +262,17 @@ func (c *Client) Ready(ctx context.Context) (*api.Health, error) {
 	return call[api.Health](ctx, c, to(http.MethodGet, "readyz"))
 }
 
+// Metrics reads what the daemon counts, in Prometheus' text format. It wants a
+// token that is not bound to a user.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	res, err := c.send(ctx, to(http.MethodGet, "metrics"))
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	return readAll(ctx, res.Body)
+}
+
 // OpenAPI reads the daemon's OpenAPI document.
 func (c *Client) OpenAPI(ctx context.Context) (api.Raw, error) {
 	out, err := call[api.Raw](ctx, c, to(http.MethodGet, "openapi.json"))

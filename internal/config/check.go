@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
@@ -67,7 +69,63 @@ func (c *Config) check() *Error {
 	if !slices.Contains([]string{"", "debug", "info", "warn", "error"}, c.Log.Level) {
 		return mistake("log.level", "must be debug, info, warn or error")
 	}
+	if err := c.checkTelemetry(); err != nil {
+		return err
+	}
 	return c.checkNumbers()
+}
+
+// checkTelemetry holds the rules of the collector and of what is sent to it.
+func (c *Config) checkTelemetry() *Error {
+	t := c.Telemetry
+	if t.OTLPEndpoint == "" {
+		if len(t.Headers) > 0 || t.Sample != nil || t.Interval != 0 {
+			return mistake("telemetry", "without otlp_endpoint nothing is sent; name the collector, or take the section out")
+		}
+		return nil
+	}
+	u, err := url.Parse(t.OTLPEndpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return mistake("telemetry.otlp_endpoint", "want an absolute http or https URL without user, query and fragment")
+	}
+	if t.Sample != nil && !(*t.Sample >= 0 && *t.Sample <= 1) {
+		return mistake("telemetry.sample", "must be from 0 to 1")
+	}
+	if t.Interval != 0 && t.Interval.Or(0) < time.Second {
+		return mistake("telemetry.interval", "must be 1s or more")
+	}
+	for _, name := range sorted(t.Headers) {
+		if !headerForm.MatchString(name) {
+			return mistake("telemetry.headers", "%.64q is no name of a header", name)
+		}
+		if slices.Contains(ownHeaders, strings.ToLower(name)) {
+			return mistake("telemetry.headers."+name, "this header is set by the daemon")
+		}
+		if err := c.checkRef("telemetry.headers."+name, t.Headers[name], true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	headerForm = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]{1,64}$`)
+	ownHeaders = []string{"connection", "content-encoding", "content-length", "content-type", "host", "transfer-encoding", "user-agent"}
+)
+
+// maxPrice bounds a price, in US dollars per million tokens: more is a slip.
+const maxPrice = 1e6
+
+func checkPrice(path string, p *Price) *Error {
+	for _, m := range []struct {
+		name string
+		v    *float64
+	}{{"input", &p.Input}, {"output", &p.Output}, {"cache_read", p.CacheRead}, {"cache_write", p.CacheWrite}} {
+		if m.v != nil && !(*m.v >= 0 && *m.v <= maxPrice) { // not a number is neither
+			return mistake(path+"."+m.name, "must be from 0 to %v US dollars per million tokens", int(maxPrice))
+		}
+	}
+	return nil
 }
 
 func (c *Config) checkNumbers() *Error {
@@ -151,6 +209,11 @@ func (c *Config) checkRoutes() *Error {
 		}
 		if r.APIKey != nil {
 			if err := c.checkRef(path+".api_key", *r.APIKey, true); err != nil {
+				return err
+			}
+		}
+		if r.Price != nil {
+			if err := checkPrice(path+".price", r.Price); err != nil {
 				return err
 			}
 		}

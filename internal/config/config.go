@@ -36,6 +36,8 @@ type Config struct {
 	Shutdown Shutdown `yaml:"shutdown"`
 	// Log is about the daemon's own log lines.
 	Log Log `yaml:"log"`
+	// Telemetry sends traces and metrics to a collector. Off by default.
+	Telemetry Telemetry `yaml:"telemetry"`
 
 	// Unreadable is told when a reference could not be read where its value was
 	// needed; the error never holds a value. Nil: nobody is told. It is called
@@ -76,6 +78,20 @@ type Route struct {
 	FirstByte Duration `yaml:"first_byte"`
 	// Idle bounds the wait between two pieces of an answer. Default 2m.
 	Idle Duration `yaml:"idle"`
+	// Price is what the route's model costs. Without it the cost of its calls is not known.
+	Price *Price `yaml:"price"`
+}
+
+// Price is in US dollars per million tokens.
+type Price struct {
+	// Input is the price of input tokens.
+	Input float64 `yaml:"input"`
+	// Output is the price of output tokens, reasoning included.
+	Output float64 `yaml:"output"`
+	// CacheRead is the price of input read from the vendor's cache. Default: that of input.
+	CacheRead *float64 `yaml:"cache_read"`
+	// CacheWrite is the price of input written to the vendor's cache. Default: that of input.
+	CacheWrite *float64 `yaml:"cache_write"`
 }
 
 // Capabilities override the table of model families, key by key.
@@ -258,6 +274,20 @@ type Log struct {
 	Format string `yaml:"format"`
 	// Level is debug, info, warn or error. Default info.
 	Level string `yaml:"level"`
+}
+
+// Telemetry sends traces and metrics to a collector. They hold ids, names and
+// numbers, never content.
+type Telemetry struct {
+	// OTLPEndpoint is the base URL of an OTLP/HTTP collector, such as
+	// http://127.0.0.1:4318; /v1/traces and /v1/metrics are added. Absent: nothing is sent.
+	OTLPEndpoint string `yaml:"otlp_endpoint"`
+	// Headers of each request, as references.
+	Headers map[string]Ref `yaml:"headers"`
+	// Sample is the share of runs whose traces are sent, from 0 to 1. Default 1.
+	Sample *float64 `yaml:"sample"`
+	// Interval is the time between two sendings of metrics. Default 30s.
+	Interval Duration `yaml:"interval"`
 }
 
 // Duration is a Go duration, as in 1m30s.

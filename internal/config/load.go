@@ -189,6 +189,9 @@ func (c *Config) References() []Reference {
 			out = append(out, Reference{"tools." + name + ".headers." + h, r})
 		}
 	}
+	for h, r := range c.Telemetry.Headers {
+		out = append(out, Reference{"telemetry.headers." + h, r})
+	}
 	slices.SortFunc(out, func(a, b Reference) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }

@@ -92,6 +92,8 @@ func kindOf(e ast.Expr) (kind, inner, step string) {
 			return "reference", "Ref", ""
 		case "string", "int", "bool":
 			return e.Name, "", ""
+		case "float64":
+			return "number", "", ""
 		}
 		return "object", e.Name, ""
 	case *ast.StarExpr:

@@ -66,6 +66,12 @@ func shape(n ast.Node, t reflect.Type, path string) *Error {
 		if u, ok := i.Value.(uint64); ok && u > math.MaxInt {
 			return mistakeAt(n, path, "the number is too large")
 		}
+	case reflect.Float64:
+		switch n.(type) {
+		case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode: // check tells its bounds
+		default:
+			return wrong("a number")
+		}
 	case reflect.Bool:
 		if _, ok := n.(*ast.BoolNode); !ok {
 			return wrong("true or false")

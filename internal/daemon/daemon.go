@@ -25,7 +25,9 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/otlp"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -75,6 +77,8 @@ type Daemon struct {
 	http      *httpapi.Handler
 	stopping  chan struct{}
 	chores    chores
+	metrics   *metrics.Metrics
+	exporter  *otlp.Exporter // nil: nothing is sent
 
 	mu      sync.Mutex
 	ready   bool
@@ -98,9 +102,10 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 		opt.Random = rand.Reader
 	}
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
+	d.metrics = d.newMetrics()
 	store, err := sqlite.Open(ctx, sqlite.Config{
 		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
-		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.committed,
+		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.committed, OnBatch: d.batch,
 	})
 	if err != nil {
 		return nil, err
@@ -153,6 +158,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
+	if d.exporter, err = d.newExporter(opt); err != nil {
+		return err
+	}
 	l := d.cfg.Limits
 	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
 	eng := engine.New(engine.Config{
@@ -183,7 +191,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
-		Ready: d.isReady, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Ready: d.isReady, Metrics: d.metrics.Text, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
 }
@@ -198,9 +206,13 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 	return func() mathrand.Source { lo++; return mathrand.NewPCG(hi, lo) }, nil
 }
 
-// committed runs on the log's writer: it rings who reads the streams, and
-// wakes the rooms whose work may have come.
+// committed runs on the log's writer: it counts, rings who reads the streams,
+// and wakes the rooms whose work may have come.
 func (d *Daemon) committed(stamps []eventlog.Stamp) {
+	d.metrics.Committed(stamps)
+	if d.exporter != nil {
+		d.exporter.Committed(stamps)
+	}
 	for i := range stamps {
 		s := &stamps[i]
 		d.hub.Ring(s.Stream, s.Events)
@@ -230,6 +242,9 @@ func (d *Daemon) isReady() error {
 
 // Start begins the work: recovery goes on in the background.
 func (d *Daemon) Start(ctx context.Context) error {
+	if d.exporter != nil {
+		d.exporter.Start()
+	}
 	if err := d.lane.Start(ctx); err != nil {
 		return fmt.Errorf("start lanes: %w", err)
 	}
@@ -303,6 +318,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	for _, c := range d.closers {
 		c()
 	}
+	d.stopExporter(ctx)
 	return d.sqlite.Close(context.WithoutCancel(ctx))
 }
 

@@ -146,6 +146,22 @@ type Views interface {
 	Targets(ctx context.Context, f TargetFilter, p Page) ([]TargetRow, string, error)
 	// PendingTargets lists the targets that have pending deliveries.
 	PendingTargets(ctx context.Context) ([]event.TargetID, error)
+	// Backlog counts what is not at its end. It costs as much as waits, up to
+	// MaxBacklog of each kind, and nothing for what was.
+	Backlog(ctx context.Context) (Backlog, error)
+}
+
+// MaxBacklog is where the counts of a Backlog stop.
+const MaxBacklog = 1_000_000
+
+// Backlog is what waits, over all users. Times are in the stored form, empty
+// when there is none.
+type Backlog struct {
+	Runs              map[string]int64 // not at their end, by status; a status without runs may be missing
+	OldestQueued      string           // when the queued run that waits longest was submitted
+	PendingDeliveries int64
+	OldestDelivery    string // when the pending delivery that is oldest was enqueued
+	DeadLettered      int64  // deliveries that wait for a person
 }
 
 // AssetRow describes a file that was handed in.

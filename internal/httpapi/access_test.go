@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -127,6 +129,9 @@ func TestUsersAreApart(t *testing.T) {
 		if rt.id == "eraseSession" || rt.id == "revokeToken" || rt.id == "closeSession" {
 			continue // at the end
 		}
+		if rt.id == "metrics" {
+			continue // of nobody's own: see TestMetrics
+		}
 		status, body := w.send(&rt, ann.in(rt.path, ann.session), mine)
 		if status == 404 || status == 401 || status == 403 {
 			t.Errorf("%s is refused to the owner: %d %s", rt.id, status, body)
@@ -177,8 +182,41 @@ func TestRoles(t *testing.T) {
 		if rt.method != "GET" && rt.role < operator {
 			t.Errorf("%s changes things and wants only %s", rt.id, rt.role)
 		}
-		if strings.HasPrefix(rt.path, "/v1/") == (rt.role == public) {
+		open := rt.id == "healthz" || rt.id == "readyz" || rt.id == "openapi"
+		if open != (rt.role == public) {
 			t.Errorf("%s is %s", rt.id, rt.role)
 		}
+	}
+}
+
+// I-34: figures over all users are for who may see all users.
+func TestMetrics(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Metrics = func() ([]byte, error) { return []byte("holdfast_x 1\n"), nil } })
+	rt := route{method: "GET", path: "/metrics"}
+	for token, want := range map[string]int{
+		"": 401, "hf_nobody": 401, w.token("reader", "ann"): 403, w.token("admin", "ann"): 403, w.token("reader", ""): 200, w.admin: 200,
+	} {
+		status, body := w.send(&rt, "/metrics", token)
+		if status != want || (status == 200) != (body == "holdfast_x 1\n") {
+			t.Errorf("%d %s, want %d", status, body, want)
+		}
+	}
+	local := httptest.NewServer(w.handler.Local())
+	defer local.Close()
+	res, err := local.Client().Get(local.URL + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != metricsType {
+		t.Errorf("on the socket: %d %s", res.StatusCode, res.Header.Get("Content-Type"))
+	}
+	broken := newWorld(t, func(c *Config) { c.Metrics = func() ([]byte, error) { return nil, errors.New("secret") } })
+	if status, body := broken.send(&rt, "/metrics", broken.admin); status != 503 || strings.Contains(body, "secret") {
+		t.Errorf("%d %s", status, body)
+	}
+	none := newWorld(t)
+	if status, _ := none.send(&rt, "/metrics", none.admin); status != 404 {
+		t.Errorf("without a registry: %d", status)
 	}
 }

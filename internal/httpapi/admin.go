@@ -143,3 +143,22 @@ func readyz(c *call) error {
 }
 
 func openAPI(c *call) error { return c.bytes(http.StatusOK, "application/json", c.openapi) }
+
+// metricsType is Prometheus' text format.
+const metricsType = "text/plain; version=0.0.4; charset=utf-8"
+
+// metricsText shows figures over all users, so that who may see one user only
+// does not see them.
+func metricsText(c *call) error {
+	if c.who.UserID != "" {
+		return problem.New(problem.Forbidden, "unbound_token_required", "the figures are of all users; this wants a token that is not bound to one")
+	}
+	if c.cfg.Metrics == nil {
+		return problem.New(problem.NotFound, "not_found", "this daemon counts nothing")
+	}
+	text, err := c.cfg.Metrics()
+	if err != nil {
+		return problem.New(problem.Unavailable, "metrics_unavailable", "the figures cannot be given now").Because(err)
+	}
+	return c.bytes(http.StatusOK, metricsType, text)
+}

@@ -57,6 +57,8 @@ var codes = map[string]code{
 	"invalid_url":                        {[]int{400}, "The URL of a reply target cannot be used."},
 	"invalid_user_id":                    {[]int{400}, "`user_id` has not the form of one."},
 	"method_not_allowed":                 {[]int{405}, "The path takes other methods; `Allow` names them."},
+	"metrics_unavailable":                {[]int{503}, "The figures cannot be given now."},
+	"unbound_token_required":             {[]int{403}, "What is asked for is of all users: it wants a token that is not bound to one."},
 	"name_too_large":                     {[]int{413}, "The name of the token is too long."},
 	"not_found":                          {[]int{404}, "There is nothing at this path."},
 	"not_ready":                          {[]int{503}, "The daemon does not take work now."},
@@ -141,6 +143,7 @@ var codesOf = map[string][]string{
 	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
 	"createToken":      {"invalid_role", "name_too_large"},
 	"readyz":           {"not_ready"},
+	"metrics":          {"metrics_unavailable", "unbound_token_required", "not_found"},
 }
 
 // pathCodes are those of what a path names.

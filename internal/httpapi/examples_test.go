@@ -70,6 +70,9 @@ func newStory(t *testing.T, ctx context.Context) *story {
 		Routes: []api.Route{{Name: "main", Provider: "openai_compatible", Model: "m", Default: true}},
 		Tools: []api.Tool{{Name: "charge", Description: "Charge a card", Source: "http", SideEffect: "external_effect", Policy: "allow",
 			InputSchema: api.Raw(`{"additionalProperties":false,"properties":{"cents":{"type":"number"}},"required":["cents"],"type":"object"}`)}},
+		Metrics: func() ([]byte, error) {
+			return []byte("# HELP holdfast_active_sessions Sessions that are worked on now.\n# TYPE holdfast_active_sessions gauge\nholdfast_active_sessions 1\n"), nil
+		},
 		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
 	})
 	if err != nil {
@@ -236,7 +239,7 @@ const (
 
 // tell is the story. A new operation gets its line here.
 func (s *story) tell() {
-	for _, id := range []string{"healthz", "readyz", "openapi", "listRoutes", "listTools"} {
+	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listRoutes", "listTools"} {
 		s.call(id, 200, nil)
 	}
 	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader"}).id()

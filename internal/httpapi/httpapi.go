@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -66,8 +67,10 @@ type Config struct {
 	Price func(route string) (timeline.Price, bool)
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
-	Ready  func() error
-	Logger *slog.Logger // default slog.Default
+	Ready func() error
+	// Metrics gives what the daemon counts, in Prometheus' text format. Nil: nothing is counted.
+	Metrics func() ([]byte, error)
+	Logger  *slog.Logger // default slog.Default
 	// Stopping is closed when the daemon stops: streams and waits end then, and
 	// bodies that have not come are waited for no longer than a second, so that
 	// http.Server.Shutdown need not wait for them. Nil: never.
@@ -135,6 +138,7 @@ type server struct {
 	tails   tails
 	buffers sync.Pool     // of *bytes.Buffer, empty
 	streams chan struct{} // one element for each open stream or wait
+	readers atomic.Int64  // of open event streams
 	openapi []byte
 }
 
@@ -162,6 +166,9 @@ func (h *Handler) Local() http.Handler {
 	mux := h.server.newMux(table(), true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.timed(mux, w, r) })
 }
+
+// Subscribers is how many event streams are open now.
+func (h *Handler) Subscribers() int { return int(h.server.readers.Load()) }
 
 // acquire takes a place among the open streams and waits; false when there is none.
 func (s *server) acquire() bool {

@@ -63,6 +63,8 @@ func (c *call) stream(src *source) error {
 	if c.r.Method == http.MethodHead {
 		return nil
 	}
+	c.readers.Add(1)
+	defer c.readers.Add(-1)
 	err = f.follow()
 	defer f.rest()
 	switch {

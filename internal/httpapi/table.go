@@ -183,6 +183,9 @@ func adminRoutes() []route {
 			action: plain(healthz), answers: []answer{gives[api.Health](200, "It is.")}},
 		{method: "GET", path: "/readyz", id: "readyz", summary: "Does the daemon take work",
 			action: plain(readyz), answers: []answer{gives[api.Health](200, "It does.")}, fails: []int{503}},
+		{method: "GET", path: "/metrics", id: "metrics", role: reader, summary: "What the daemon counts, for Prometheus",
+			notes:  "In Prometheus' text format, over all users: a token that is bound to a user is refused (`unbound_token_required`). The metrics reference names each metric.",
+			action: plain(metricsText), answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/plain", text: "Every metric."}}, fails: []int{404, 503}},
 		{method: "GET", path: "/openapi.json", id: "openapi", summary: "This interface as an OpenAPI 3.1 document",
 			action: plain(openAPI), answers: []answer{gives[map[string]any](200, "The document.")}},
 	}

@@ -79,6 +79,9 @@ func (l *Lane) Stop(ctx context.Context) { l.pool.Stop(ctx) }
 // Wake says that a session may have something to do. It never blocks.
 func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
 
+// Active says how many sessions are worked on now.
+func (l *Lane) Active() int { return l.pool.Active() }
+
 // work drives a session until it is idle.
 func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) time.Time {
 	l.mu.Lock()

@@ -19,6 +19,7 @@ type request struct {
 	sealed []*event.Sealed // of append.Entries, in their order
 	size   int             // bytes that it adds to a transaction, roughly
 	beside func(*writer) error
+	since  time.Time // of its hand-over
 	work   func(*writer) error
 
 	done   chan struct{} // closed when stamps and err are set

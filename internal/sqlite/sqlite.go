@@ -30,6 +30,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
@@ -73,6 +74,8 @@ type Config struct {
 	// commits, before their appends return. It runs on the writer: it must not
 	// block and must not call the store.
 	OnCommit func([]eventlog.Stamp)
+	// OnBatch is told how each transaction went, after OnCommit and by the same rules.
+	OnBatch func(Batch)
 
 	MaxBatch      int // appends in one transaction; default 256
 	MaxBatchBytes int // bytes of data in one transaction, save that of one append; default 4 MiB
@@ -292,7 +295,7 @@ func (s *Store) prepare(ctx context.Context, a eventlog.Append) (*request, error
 	if err := checkAppend(a); err != nil {
 		return nil, err
 	}
-	r := &request{ctx: ctx, append: a, done: make(chan struct{})}
+	r := &request{ctx: ctx, append: a, done: make(chan struct{}), since: time.Now()}
 	for i := range a.Entries {
 		e := &a.Entries[i]
 		// The events become the store's: a caller that gave up waiting may
@@ -311,6 +314,9 @@ func (s *Store) prepare(ctx context.Context, a eventlog.Append) (*request, error
 	}
 	return r, nil
 }
+
+// Waiting says how many appends wait for the writer now.
+func (s *Store) Waiting() int { return len(s.queue.slots) }
 
 // wait hands r to the writer and waits for its outcome.
 func (s *Store) wait(ctx context.Context, r *request) error {

@@ -325,7 +325,13 @@ func TestBatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var commits [][]eventlog.Stamp
-			s := open(t, Config{Dir: t.TempDir(), OnCommit: func(stamps []eventlog.Stamp) { commits = append(commits, stamps) }})
+			told := 0 // appends that OnBatch says were committed
+			s := open(t, Config{Dir: t.TempDir(), OnCommit: func(stamps []eventlog.Stamp) { commits = append(commits, stamps) },
+				OnBatch: func(b Batch) {
+					if told += b.Appends; b.Failed && b.Appends != 0 {
+						t.Errorf("of what failed %d were committed", b.Appends)
+					}
+				}})
 			mustAppend(t, s, created(id, ""))
 			errs := asOneBatch(t, s, c.appends...)
 			good := 1
@@ -346,6 +352,9 @@ func TestBatch(t *testing.T) {
 					}
 				}
 			}
+			if told != len(slices.Concat(commits...)) {
+				t.Errorf("%d appends told of, %d committed", told, len(slices.Concat(commits...)))
+			}
 			alone := strings.Contains(name, "bad")
 			if good != 0 || !alone && len(commits) != 2 {
 				t.Errorf("%d transactions announced, %d appends not", len(commits), good)
@@ -357,7 +366,13 @@ func TestBatch(t *testing.T) {
 
 func TestBatchBounds(t *testing.T) {
 	var sizes []int
-	s := open(t, Config{Dir: t.TempDir(), MaxBatch: 4, MaxBatchBytes: 10_000, OnCommit: func(stamps []eventlog.Stamp) { sizes = append(sizes, len(stamps)) }})
+	var told []int // what OnBatch says of the same
+	s := open(t, Config{Dir: t.TempDir(), MaxBatch: 4, MaxBatchBytes: 10_000, OnCommit: func(stamps []eventlog.Stamp) { sizes = append(sizes, len(stamps)) },
+		OnBatch: func(b Batch) {
+			if told = append(told, b.Appends); b.Failed || b.Refused != 0 || b.Events != b.Appends || b.Longest < b.Took {
+				t.Errorf("%+v", b)
+			}
+		}})
 	id := newSession(t)
 	var appends []eventlog.Append
 	for range 6 {
@@ -367,8 +382,8 @@ func TestBatchBounds(t *testing.T) {
 		appends = append(appends, said(id, strings.Repeat("x", 8000)))
 	}
 	asOneBatch(t, s, appends...)
-	if fmt.Sprint(sizes) != "[4 3 1 1]" {
-		t.Errorf("transactions of %v appends", sizes)
+	if fmt.Sprint(sizes) != "[4 3 1 1]" || fmt.Sprint(told) != fmt.Sprint(sizes) {
+		t.Errorf("transactions of %v appends, told as %v", sizes, told)
 	}
 }
 

@@ -20,6 +20,8 @@ const (
 	statusErased  = "erased"  // of a session
 	statusQueued  = "queued"  // of a run
 	statusPending = "pending" // of a delivery
+
+	statusDeadLettered = "dead_lettered" // of a delivery
 )
 
 // one reads the one row of a view; ErrNotFound when there is none.

@@ -101,7 +101,8 @@ func (r *request) finish(failed error) {
 // their error and take no part. An error means that nothing was committed, and
 // that the verdicts are void, since they may rest on appends that were undone.
 func (w *writer) attempt(batch []*request) error {
-	return w.inTx(func() error {
+	began := time.Now()
+	err := w.inTx(func() error {
 		// Stored times have microseconds; what is returned is what is stored.
 		now := time.Now().UTC().Truncate(time.Microsecond)
 		for _, r := range batch {
@@ -141,6 +142,29 @@ func (w *writer) attempt(batch []*request) error {
 			w.s.cfg.OnCommit(stamps)
 		}
 	})
+	if w.s.cfg.OnBatch != nil {
+		w.s.cfg.OnBatch(batchOf(batch, began, err))
+	}
+	return err
+}
+
+// batchOf says how a transaction went.
+func batchOf(batch []*request, began time.Time, failed error) Batch {
+	now := time.Now()
+	b := Batch{Took: now.Sub(began), Longest: now.Sub(batch[0].since), Failed: failed != nil}
+	for _, r := range batch {
+		switch {
+		case failed != nil:
+		case r.err != nil:
+			b.Refused++
+		default:
+			b.Appends++
+			for i := range r.stamps {
+				b.Events += len(r.stamps[i].Events)
+			}
+		}
+	}
+	return b
 }
 
 // inTx runs f in a transaction and committed after its commit. An error of f or

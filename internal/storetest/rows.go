@@ -69,6 +69,8 @@ func rowsOf(e *event.Event) []derived.Change {
 	case *event.RunStarted:
 		return []derived.Change{change(derived.Runs, derived.Set, run, "status", "running", "started_at", now),
 			change(derived.Queue, derived.Set, run, "status", "running")}
+	case *event.NeedsAttention:
+		return []derived.Change{change(derived.Runs, derived.Set, run, "status", "needs_attention")}
 	case *event.OutputEmitted:
 		return []derived.Change{change(derived.Runs, derived.Set, run, "output_seq", e.Seq)}
 	case *event.RunCompleted:
@@ -97,6 +99,10 @@ func deliveryRows(e *event.Event, now string) []derived.Change {
 	case *event.DeliveryDelivered:
 		return []derived.Change{change(derived.Outbox, derived.Set, key(d.DeliveryID), "status", "delivered", "n_open", 0,
 			"n_last_status", int64(d.Status), "updated_at", now)}
+	case *event.DeliveryDeadLettered:
+		return []derived.Change{change(derived.Outbox, derived.Set, key(d.DeliveryID), "status", "dead_lettered")}
+	case *event.DeliveryResolved:
+		return []derived.Change{change(derived.Outbox, derived.Set, key(d.DeliveryID), "status", "resolved")}
 	}
 	return nil
 }

@@ -115,6 +115,7 @@ func Run(t *testing.T, open Opener) {
 		{"run view", testRuns},
 		{"delivery view", testDeliveries},
 		{"target view", testTargets},
+		{"backlog", testBacklog},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
 		{"assets", testAssets},

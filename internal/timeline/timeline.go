@@ -18,15 +18,8 @@ import (
 // MaxEntries bounds the entries of a timeline; totals count what is past it too.
 const MaxEntries = 2000
 
-// Price is what a million tokens of a route cost, in the money of the
-// configuration. Input counts those that were not read from or written to a cache.
-type Price struct{ Input, Output, CacheRead, CacheWrite float64 }
-
-// Cost is what tokens cost.
-func (p Price) Cost(u *event.TokenUsage) float64 {
-	fresh := max(u.Input-u.CacheRead-u.CacheWrite, 0)
-	return (p.Input*float64(fresh) + p.Output*float64(u.Output) + p.CacheRead*float64(u.CacheRead) + p.CacheWrite*float64(u.CacheWrite)) / 1e6
-}
+// Price is what the tokens of a route cost.
+type Price = llm.Price
 
 // Fold takes the events of one run. Make it with New.
 type Fold struct {
@@ -197,7 +190,7 @@ func (f *Fold) spend(e *api.TimelineEntry, u *event.TokenUsage) {
 		t.CostPartial = true
 		return
 	}
-	cost := p.Cost(u)
+	cost := p.Cost((*llm.Usage)(u))
 	e.Cost = &cost
 	sum := cost
 	if t.Cost != nil {

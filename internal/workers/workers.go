@@ -118,6 +118,13 @@ func (p *Pool[K]) Wake(key K) {
 	p.begin(key)
 }
 
+// Active says how many keys are worked on now.
+func (p *Pool[K]) Active() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.active)
+}
+
 func (p *Pool[K]) full() bool { return p.most > 0 && len(p.active) >= p.most }
 
 // queue lets a key wait for a place; the lock is held.

@@ -1,0 +1,190 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The closed sets of label values. What is in none is other; what began before
+// this process and is not remembered is unknown.
+const (
+	other   = "other"
+	unknown = "unknown"
+)
+
+var (
+	endings        = []string{"completed", "failed", "cancelled", "interrupted"}
+	toolOutcomes   = []string{"completed", "failed", "timeout", "rejected", "interrupted"}
+	levels         = []string{"none", "read", "write", "external_effect", "irreversible"}
+	tokenKinds     = []string{"input", "output", "cache_read", "cache_write", "reasoning"}
+	gates          = []string{"input", "output"}
+	steps          = []string{"enqueued", "delivered", "dead_lettered", "replayed", "resolved"}
+	signals        = []string{"traces", "metrics"}
+	exportOutcomes = []string{"sent", "refused", "failed"}
+	classes        = []string{
+		"auth", "billing", "rate_limit", "overloaded", "context_overflow", "content_filter", "invalid_request",
+		"transport", "truncated", "server", "unknown", "aborted", "abandoned",
+	}
+	attemptClasses = []string{
+		"delivered", "http_3xx", "http_4xx", "http_5xx", "invalid", "dial_refused", "dns", "tls", "connection", "timeout",
+		"redirect", "interrupted", "abandoned", "secret_unavailable", "secret_invalid",
+	}
+)
+
+func oneOf(value string, set []string) string {
+	if slices.Contains(set, value) {
+		return value
+	}
+	return other
+}
+
+// Buckets, in seconds: of what waits for people and models, and of what waits for a disk.
+var (
+	longBuckets  = []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
+	callBuckets  = []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 600}
+	shortBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
+	sizeBuckets  = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}
+)
+
+// series is what the followed events move.
+type series struct {
+	submitted, untracked, repairs             prometheus.Counter
+	ended, retries, tokens, cost, unpriced    *prometheus.CounterVec
+	callFailures, tools, checks, deliveries   *prometheus.CounterVec
+	attempts, exports, exportDrops            *prometheus.CounterVec
+	runTime, turns, calls, first, toolTime    *prometheus.HistogramVec
+	queueTime, attemptTime                    prometheus.Histogram
+	batchSize, commit, slowest                prometheus.Histogram
+	events, refused, commitFailures, scrapeNo prometheus.Counter
+}
+
+var way = []string{"route", "provider", "model"}
+
+func with(more ...string) []string { return append(slices.Clone(way), more...) }
+
+// define makes every metric of the package.
+func (m *Metrics) define() {
+	s := &m.series
+	m.backlog = newBacklog(m)
+	s.submitted = m.counter("holdfast_runs_submitted_total", "Runs that were accepted.").WithLabelValues()
+	s.ended = m.counter("holdfast_runs_ended_total", "Runs that came to their end, by status.", "status")
+	s.runTime = m.histogram("holdfast_run_duration_seconds", "From submission to the end of a run. Runs submitted before this process began are left out.", longBuckets, "status")
+	s.queueTime = m.histogram("holdfast_run_queue_seconds", "From submission to the start of a run. Runs submitted before this process began are left out.", longBuckets).
+		WithLabelValues().(prometheus.Histogram)
+
+	s.turns = m.histogram("holdfast_turn_duration_seconds", "From the start of a turn to its end, its tool calls included. Outcome is ended or failed.", callBuckets, with("outcome")...)
+	s.calls = m.histogram("holdfast_model_call_duration_seconds", "Duration of a model call, one physical attempt. Outcome is completed, failed, aborted (stopped by us) or abandoned (its process ended).", callBuckets, with("outcome")...)
+	s.first = m.histogram("holdfast_model_first_output_seconds", "From the start of a model call to its first output; of calls that completed.", callBuckets, way...)
+	s.callFailures = m.counter("holdfast_model_call_failures_total", "Model calls that did not complete, by class of failure.", with("class")...)
+	s.retries = m.counter("holdfast_model_retries_total", "Retries of model calls that were scheduled, by class of the failure before.", "class")
+	s.tokens = m.counter("holdfast_tokens_total", "Tokens of completed model calls, by kind: input (cache_read and cache_write are part of it) and output (reasoning is part of it).", with("kind")...)
+	s.cost = m.counter("holdfast_cost_usd_total", "Cost of completed model calls in US dollars, where the route has a price and the vendor said the usage.", way...)
+	s.unpriced = m.counter("holdfast_model_calls_unpriced_total", "Completed model calls whose cost is not known: no price, another model than the route's, or no usage.", way...)
+
+	s.tools = m.counter("holdfast_tool_calls_total", "Tool calls that came to their end, by side-effect level and outcome. Level unknown: of no configured tool, or requested before this process began.", "level", "outcome")
+	s.toolTime = m.histogram("holdfast_tool_duration_seconds", "Duration of tool calls that gave a result or an error, by side-effect level.", callBuckets, "level")
+	s.checks = m.counter("holdfast_contract_checks_total", "Verdicts of contracts, by gate and result (ok or mismatch).", "gate", "result")
+	s.repairs = m.counter("holdfast_contract_repairs_total", "Repairs of answers that were asked for.").WithLabelValues()
+
+	s.deliveries = m.counter("holdfast_deliveries_total", "Steps of deliveries: enqueued, delivered, dead_lettered, replayed, resolved.", "step")
+	s.attempts = m.counter("holdfast_delivery_attempts_total", "Attempts of deliveries that ended, by class: delivered, or why not.", "class")
+	s.attemptTime = m.histogram("holdfast_delivery_attempt_duration_seconds", "Duration of attempts of deliveries.", callBuckets).WithLabelValues().(prometheus.Histogram)
+
+	s.batchSize = m.histogram("holdfast_store_append_batch_size", "Appends that one transaction committed.", sizeBuckets).WithLabelValues().(prometheus.Histogram)
+	s.commit = m.histogram("holdfast_store_commit_duration_seconds", "From the begin of a transaction to the end of its commit.", shortBuckets).WithLabelValues().(prometheus.Histogram)
+	s.slowest = m.histogram("holdfast_store_append_duration_seconds", "From the hand-over of an append to the end of its commit; of each transaction the append that waited longest.", shortBuckets).
+		WithLabelValues().(prometheus.Histogram)
+	s.events = m.counter("holdfast_store_events_total", "Events that were committed.").WithLabelValues()
+	s.refused = m.counter("holdfast_store_appends_refused_total", "Appends that were refused: a moved head, a fence, a precondition. They are made anew.").WithLabelValues()
+	s.commitFailures = m.counter("holdfast_store_commit_failures_total", "Transactions that did not commit. A full disk shows here.").WithLabelValues()
+	m.gaugeFunc("holdfast_store_appends_waiting", "Appends that wait for the writer.", m.cfg.Waiting)
+
+	m.gaugeFunc("holdfast_sessions_active", "Sessions that are worked on now.", m.cfg.ActiveSessions)
+	m.gaugeFunc("holdfast_stream_subscribers", "Open event streams (SSE).", m.cfg.Subscribers)
+	s.exports = m.counter("holdfast_telemetry_exports_total", "Requests to the OTLP collector, by signal and outcome (sent, refused, failed).", "signal", "outcome")
+	s.exportDrops = m.counter("holdfast_telemetry_dropped_total", "What the collector will not get: traces of runs, sendings of metrics.", "signal")
+	s.untracked = m.counter("holdfast_metrics_untracked_total", "Runs and calls that began while too many were remembered: they are counted, their durations and routes are not.").WithLabelValues()
+	s.scrapeNo = m.counter("holdfast_metrics_store_errors_total", "Scrapes in which the store could not be asked: its gauges are missing there.").WithLabelValues()
+	m.buildInfo()
+}
+
+func (m *Metrics) add(c prometheus.Collector, kind, name, help string, labels []string) {
+	m.registry.MustRegister(c)
+	m.defs = append(m.defs, Definition{Name: name, Type: kind, Help: help, Labels: labels})
+}
+
+func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	m.add(v, "counter", name, help, labels)
+	return v
+}
+
+// gauge is a gauge with labels.
+func (m *Metrics) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	m.add(v, "gauge", name, help, labels)
+	return v
+}
+
+func (m *Metrics) gaugeFunc(name, help string, f func() int) {
+	m.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		if f == nil {
+			return 0
+		}
+		return float64(f())
+	}), "gauge", name, help, nil)
+}
+
+func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	m.add(v, "histogram", name, help, labels)
+	return v
+}
+
+// begin lets every series that can be foreseen stand at zero from the start,
+// so that a rate has something to rise from.
+func (m *Metrics) begin() {
+	s := &m.series
+	zero := func(v *prometheus.CounterVec, values ...[]string) {
+		for _, list := range product(values) {
+			v.WithLabelValues(list...)
+		}
+	}
+	zero(s.ended, endings)
+	zero(s.retries, classes)
+	zero(s.tools, append(slices.Clone(levels), unknown), toolOutcomes)
+	zero(s.checks, gates, []string{"ok", "mismatch"})
+	zero(s.deliveries, steps)
+	zero(s.attempts, attemptClasses)
+	zero(s.exports, signals, exportOutcomes)
+	zero(s.exportDrops, signals)
+	for _, r := range m.cfg.Routes {
+		w := []string{r.Name, r.Provider, r.Model}
+		for _, kind := range tokenKinds {
+			s.tokens.WithLabelValues(append(slices.Clone(w), kind)...)
+		}
+		for _, class := range classes {
+			s.callFailures.WithLabelValues(append(slices.Clone(w), class)...)
+		}
+		s.unpriced.WithLabelValues(w...)
+		if r.Price != nil {
+			s.cost.WithLabelValues(w...)
+		}
+	}
+}
+
+// product gives every list that takes one value of each set.
+func product(sets [][]string) [][]string {
+	out := [][]string{nil}
+	for _, set := range sets {
+		var next [][]string
+		for _, head := range out {
+			for _, v := range set {
+				next = append(next, append(slices.Clone(head), v))
+			}
+		}
+		out = next
+	}
+	return out
+}
