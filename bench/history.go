@@ -30,7 +30,11 @@ func longSession(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.close(ctx)) }()
+	defer func() {
+		if h != nil {
+			err = errors.Join(err, h.close(ctx))
+		}
+	}()
 	// The context that the model is sent is capped, so that it does not grow.
 	id, err := h.session(`{"history_limit":40}`)
 	if err != nil {
