@@ -39,4 +39,4 @@ bench: ## Appends and runs a second, beside the machine's floor
 	$(GO) run ./bench
 
 docs: ## Write the generated reference pages anew
-	$(GO) test ./internal/event ./internal/httpapi ./internal/config ./internal/cli -run Reference -rewrite
+	$(GO) test ./internal/event ./internal/httpapi ./internal/config ./internal/cli ./internal/models -run Reference -rewrite

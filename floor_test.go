@@ -21,10 +21,12 @@ var floors = map[string]int{
 	"internal/problem": 0, "internal/canonjson": 0, "internal/version": 0,
 	// 1 ports
 	"internal/llm": 1, "internal/tool": 1, "internal/netguard": 1,
+	"internal/glob": 1, "internal/textedit": 1, "internal/diskfs": 1,
 	// 2 facts
-	"internal/event": 2, "api": 2,
+	"internal/event": 2, "api": 2, "internal/models": 2,
 	// 3 rules
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
+	"internal/dialect": 3,
 	// 4 core
 	"internal/session": 4, "internal/outbox": 4,
 	// 5 views
@@ -34,16 +36,23 @@ var floors = map[string]int{
 	// 7 adapters
 	"internal/sqlite": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
-	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7,
+	"internal/provider/openai": 7, "internal/provider/responsesstub": 7,
+	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7,
+	"internal/provider/gemini": 7, "internal/provider/geministub": 7,
+	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
 	// 8 wiring
 	"internal/daemon": 8, "internal/sim": 8,
 	// 9 doors
 	"client": 9, "internal/demo": 9, "internal/cli": 9, "cmd/holdfast": 9, "bench": 9,
+	"internal/provider/stubserver": 9,
 }
 
 // exceptions are imports of a neighbour, each with its reason.
 var exceptions = map[string]string{
+	"internal/provider/gemini → internal/provider/wire":       "all vendors stand on one wire layer",
 	"internal/provider/openaicompat → internal/provider/wire": "all vendors stand on one wire layer",
+	"internal/provider/anthropic → internal/provider/wire":    "all vendors stand on one wire layer",
+	"internal/provider/openai → internal/provider/wire":       "all vendors stand on one wire layer",
 	"internal/cli → client":                                   "the command line speaks to a daemon through the client",
 	"internal/cli → internal/demo":                            "the demo is a command",
 	"internal/demo → client":                                  "the demo speaks to its daemon through the client",

@@ -97,13 +97,16 @@ type Session struct {
 	UpdatedAt       time.Time       `json:"updated_at"`
 }
 
-// SubmitRun is the body of POST /v1/sessions/{s}/runs: either Content or InputItems.
+// SubmitRun is the body of POST /v1/sessions/{s}/runs: either Content or
+// InputItems, and maybe Attachments.
 type SubmitRun struct {
 	// Content is a string, or any other JSON value, whose text is then the input.
 	Content    Raw         `json:"content,omitempty"`
 	InputItems []InputItem `json:"input_items,omitempty"`
-	Route      string      `json:"route,omitempty"`
-	Model      string      `json:"model,omitempty"`
+	// Attachments are ids of assets (ast_…), shown behind the input.
+	Attachments []string `json:"attachments,omitempty"`
+	Route       string   `json:"route,omitempty"`
+	Model       string   `json:"model,omitempty"`
 	// ReplyTargets: absent takes the session's, an empty list means none.
 	ReplyTargets *[]ReplyTarget `json:"reply_targets,omitempty"`
 	MaxTurns     int            `json:"max_turns,omitempty"`
@@ -119,10 +122,36 @@ func Text(s string) Raw {
 	return b
 }
 
-// InputItem is one item of an input. Type is text.
+// InputItem is one item of an input: a text, an asset that was handed in before
+// (asset_reference), or a file that comes along (inline_asset).
 type InputItem struct {
-	Type string `json:"type"`
-	Text string `json:"text,omitempty"`
+	Type    string `json:"type"`
+	Text    string `json:"text,omitempty"`
+	AssetID string `json:"asset_id,omitempty"`
+	// Data is the file of an inline_asset, in base64 (RFC 4648, section 4).
+	Data string `json:"data,omitempty"`
+	Name string `json:"name,omitempty"` // a file name, shown to the model
+	// MediaType tells kinds of text apart; of other files the bytes say what they are.
+	MediaType string `json:"media_type,omitempty"`
+}
+
+// Asset is a file that was handed in. Equal bytes of one user are one asset.
+type Asset struct {
+	ID        string    `json:"id"`
+	UserID    string    `json:"user_id"`
+	Digest    string    `json:"digest"` // sha256:… of the bytes
+	MediaType string    `json:"media_type"`
+	Name      string    `json:"name,omitempty"`
+	Bytes     int64     `json:"bytes"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Attachment is a file that a run was given.
+type Attachment struct {
+	AssetID   string `json:"asset_id"`
+	MediaType string `json:"media_type"`
+	Name      string `json:"name,omitempty"`
+	Bytes     int64  `json:"bytes"`
 }
 
 // Run status.
@@ -138,20 +167,22 @@ const (
 
 // Run is a run as clients see it.
 type Run struct {
-	ID            string      `json:"id"`
-	SessionID     string      `json:"session_id"`
-	UserID        string      `json:"user_id"`
-	Kind          string      `json:"kind"`
-	Status        string      `json:"status"`
-	SubmittedAt   time.Time   `json:"submitted_at"`
-	UpdatedAt     time.Time   `json:"updated_at"`
-	StartedAt     *time.Time  `json:"started_at,omitempty"`
-	FinishedAt    *time.Time  `json:"finished_at,omitempty"`
-	QueuePosition int64       `json:"queue_position,omitempty"`
-	Request       RunRequest  `json:"request"`
-	InputMetadata Raw         `json:"input_metadata,omitempty"`
-	Attention     []Attention `json:"attention,omitempty"` // calls in doubt that wait for a person
-	Outputs       []Output    `json:"outputs"`
+	ID            string     `json:"id"`
+	SessionID     string     `json:"session_id"`
+	UserID        string     `json:"user_id"`
+	Kind          string     `json:"kind"`
+	Status        string     `json:"status"`
+	SubmittedAt   time.Time  `json:"submitted_at"`
+	UpdatedAt     time.Time  `json:"updated_at"`
+	StartedAt     *time.Time `json:"started_at,omitempty"`
+	FinishedAt    *time.Time `json:"finished_at,omitempty"`
+	QueuePosition int64      `json:"queue_position,omitempty"`
+	Request       RunRequest `json:"request"`
+	InputMetadata Raw        `json:"input_metadata,omitempty"`
+	// InputAttachments are the files that the run was given, in their order.
+	InputAttachments []Attachment `json:"input_attachments"`
+	Attention        []Attention  `json:"attention,omitempty"` // calls in doubt that wait for a person
+	Outputs          []Output     `json:"outputs"`
 	// StructuredOutput is the answer under an output contract, as real JSON.
 	StructuredOutput Raw        `json:"structured_output,omitempty"`
 	Deliveries       []Delivery `json:"deliveries"`

@@ -156,7 +156,10 @@ func (r *request) with(name, value string) *request {
 // send does the request. The caller closes the body of the response, which is a success.
 func (c *Client) send(ctx context.Context, r *request) (*http.Response, error) {
 	var body io.Reader
-	if r.body != nil {
+	media := "application/json"
+	if b, ok := r.body.(bytesBody); ok {
+		body, media = b.from, b.media
+	} else if r.body != nil {
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
@@ -180,7 +183,7 @@ func (c *Client) send(ctx context.Context, r *request) (*http.Response, error) {
 		req.Header[name] = values
 	}
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", media)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)

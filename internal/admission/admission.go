@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/contract"
@@ -35,6 +36,11 @@ type Store interface {
 	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error)
 	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
+	PutAsset(ctx context.Context, a eventlog.AssetRow, data []byte, quota int64) (eventlog.AssetRow, bool, error)
+	Asset(ctx context.Context, id event.AssetID) (eventlog.AssetRow, error)
+	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)
+	ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error)
+	Now(ctx context.Context) (time.Time, error)
 }
 
 // Config says what admission decides by.
@@ -44,6 +50,8 @@ type Config struct {
 	// Route resolves a route by name (empty: the default) and a model (empty:
 	// the route's own). Its error is a *problem.Error.
 	Route func(name, model string) (event.Route, error)
+	// Takes says whether the model of a route reads files of a media type. Nil: none does.
+	Takes func(r event.Route, mediaType string) bool
 	// CheckTarget says whether a reply target may be used; its error is a *problem.Error.
 	CheckTarget func(event.ReplyTarget) error
 	// Forget deletes what stands of a session outside the store, when it was
@@ -62,8 +70,10 @@ type Limits struct {
 	MaxTurns          int // ceiling for sessions and runs
 	HistoryLimit      int // ceiling
 	ReplyTargets      int
-	ParallelTools     int // calls of one turn that run at once, captured by each run; 0: the rules' default
-	QueuedRuns        int // of one session, not at their end; a bound that concurrent submissions may pass by their number
+	AssetBytes        int64 // of one asset
+	UserAssetBytes    int64 // of all assets of one user
+	ParallelTools     int   // calls of one turn that run at once, captured by each run; 0: the rules' default
+	QueuedRuns        int   // of one session, not at their end; a bound that concurrent submissions may pass by their number
 }
 
 func (l Limits) withDefaults() Limits {
@@ -80,6 +90,12 @@ func (l Limits) withDefaults() Limits {
 	def(&l.HistoryLimit, 10000)
 	def(&l.ReplyTargets, 8)
 	def(&l.QueuedRuns, 1000)
+	if l.AssetBytes == 0 {
+		l.AssetBytes = 20 << 20
+	}
+	if l.UserAssetBytes == 0 {
+		l.UserAssetBytes = 10 << 30
+	}
 	return l
 }
 
@@ -114,6 +130,9 @@ const cacheSize = 512
 // New makes the room.
 func New(cfg Config) *Admission {
 	cfg.Limits = cfg.Limits.withDefaults()
+	if cfg.Takes == nil {
+		cfg.Takes = func(event.Route, string) bool { return false }
+	}
 	return &Admission{cfg: cfg, inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
 }
 
@@ -207,6 +226,7 @@ func (a *Admission) command(ctx context.Context, s event.SessionID, require []ev
 		Entries: []eventlog.Entry{{Stream: s.Stream(), Expect: eventlog.AnyHead, Events: events}},
 		Require: require,
 		Blobs:   blobs,
+		Uses:    usesOf(events),
 	})
 }
 
@@ -216,9 +236,12 @@ func (a *Admission) append(ctx context.Context, ap eventlog.Append) error {
 	_, err := a.cfg.Store.Append(ctx, ap)
 	var condition *eventlog.ConditionError
 	var duplicate *eventlog.DuplicateError
+	var asset *eventlog.AssetError
 	switch {
 	case err == nil, errors.As(err, &condition), errors.As(err, &duplicate), ctx.Err() != nil:
 		return err
+	case errors.As(err, &asset):
+		return errNoAsset(asset.ID)
 	case errors.Is(err, eventlog.ErrClosed):
 		return errStopping.Because(err)
 	}

@@ -29,6 +29,7 @@ type desk struct {
 	tools  []tool.Tool
 	routes map[string]event.Route
 	limits admission.Limits
+	takes  func(event.Route, string) bool
 }
 
 type named struct{ def tool.Definition }
@@ -71,7 +72,7 @@ func (d *desk) remake() {
 		d.t.Fatal(err)
 	}
 	d.Admission = admission.New(admission.Config{
-		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits,
+		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes,
 		Route: func(name, model string) (event.Route, error) {
 			r, ok := d.routes[name]
 			if !ok {
@@ -151,16 +152,25 @@ func (d *desk) refused(code string, row eventlog.SessionRow, req *api.SubmitRun,
 	return problem.Of(err)
 }
 
-// everything is the whole log and all rows of runs, as text.
-func (d *desk) everything() string {
+func (d *desk) feed() []event.Event {
 	d.t.Helper()
 	feed, _, err := d.store.Feed(d.t.Context(), 0, 10_000, eventlog.FeedFilter{})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	var b bytes.Buffer
+	events := make([]event.Event, len(feed))
 	for i := range feed {
-		fmt.Fprintf(&b, "%s\n", feed[i].Event.AppendWire(nil))
+		events[i] = feed[i].Event
+	}
+	return events
+}
+
+// everything is the whole log and all rows of runs, as text.
+func (d *desk) everything() string {
+	d.t.Helper()
+	var b bytes.Buffer
+	for _, e := range d.feed() {
+		fmt.Fprintf(&b, "%s\n", e.AppendWire(nil))
 	}
 	rows, _, err := d.store.Runs(d.t.Context(), eventlog.RunFilter{}, eventlog.Page{Limit: 1000})
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +38,7 @@ const winnerWait = 2 * time.Second
 // run that exists. A submission that breaks the input contract leaves no run
 // and no event (I-07).
 func (a *Admission) Submit(ctx context.Context, c Caller, row eventlog.SessionRow, req *api.SubmitRun, key string) (id event.RunID, created bool, err error) {
-	items, err := a.items(req)
+	items, err := a.items(ctx, row.UserID, req)
 	if err != nil {
 		return "", false, err
 	}
@@ -88,7 +90,7 @@ func (a *Admission) room(ctx context.Context, id event.SessionID) error {
 }
 
 // admit checks the contract, captures and appends.
-func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow, req *api.SubmitRun, items []api.InputItem, hash string) (event.RunID, error) {
+func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow, req *api.SubmitRun, items []item, hash string) (event.RunID, error) {
 	set, err := row.Settings()
 	if err != nil {
 		return "", err
@@ -106,19 +108,26 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 			errors.As(err, &v)
 			return "", problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
 		}
-		d.Input, d.InputContract = collapse(value), schema.Digest()
+		d.Input, d.InputContract = collapse(value, items), schema.Digest()
 		d.TextPreview = preview(string(value))
 		if hash != "" {
 			// A retry of the key is read under this contract, whatever comes later.
 			blobs = append(blobs, event.NewBlob(row.ID, event.BlobContract, schema.Render()))
 		}
 	} else {
-		for _, it := range items {
-			d.Input = append(d.Input, event.InputItem{Type: it.Type, Content: event.TextContent(it.Text)})
+		for i := range items {
+			if items[i].asset != nil {
+				d.Input = append(d.Input, event.InputItem{Type: event.InputAsset, Asset: items[i].asset})
+			} else {
+				d.Input = append(d.Input, event.InputItem{Type: event.InputText, Content: event.TextContent(items[i].text)})
+			}
 		}
 		d.TextPreview = preview(textOf(items))
 	}
 	if err := a.capture(d, &set, req); err != nil {
+		return "", err
+	}
+	if err := a.checkAssets(items, d.Route); err != nil {
 		return "", err
 	}
 	ts, err := a.toolset(set.Tools)
@@ -144,6 +153,9 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	if err := a.keepInline(ctx, items); err != nil {
+		return "", err
+	}
 	draft := event.Event{SessionID: row.ID, UserID: row.UserID, RunID: id, Data: d}
 	queued := draft
 	queued.Data = &event.RunQueued{}
@@ -185,37 +197,55 @@ func (a *Admission) capture(d *event.RunCreated, set *event.Settings, req *api.S
 	return err
 }
 
-// items reads the input: text items, not empty, within bounds.
-func (a *Admission) items(req *api.SubmitRun) ([]api.InputItem, error) {
-	items := req.InputItems
+// items reads the input: texts and files, not all empty, within bounds.
+func (a *Admission) items(ctx context.Context, user string, req *api.SubmitRun) ([]item, error) {
+	list := req.InputItems
 	if len(req.Content) > 0 && string(req.Content) != "null" {
-		if len(items) > 0 {
+		if len(list) > 0 {
 			return nil, problem.New(problem.Invalid, "invalid_input", "content and input_items exclude each other")
 		}
 		text, err := contentText(req.Content)
 		if err != nil {
 			return nil, err
 		}
-		items = []api.InputItem{{Type: "text", Text: text}}
+		list = []api.InputItem{{Type: "text", Text: text}}
 	}
-	if len(items) == 0 {
+	given := len(list)
+	for _, id := range req.Attachments {
+		list = append(list, api.InputItem{Type: "asset_reference", AssetID: id})
+	}
+	if len(list) == 0 {
 		return nil, problem.New(problem.Invalid, "invalid_input", "a submission wants content or input_items")
 	}
-	if len(items) > a.cfg.Limits.InputItems {
+	if len(list) > a.cfg.Limits.InputItems {
 		return nil, problem.New(problem.TooLarge, "input_too_large", "more than %d input items", a.cfg.Limits.InputItems)
 	}
-	total := 0
-	for i, it := range items {
-		if it.Type != "text" {
-			return nil, problem.New(problem.Invalid, "invalid_input", "input_items[%d]: type must be text", i)
+	items := make([]item, len(list))
+	total, files := 0, int64(0)
+	for i := range list {
+		it := &list[i]
+		if it.Type == "text" && it.AssetID == "" && it.Data == "" {
+			items[i].text = it.Text
+			total += len(it.Text)
+			continue
 		}
-		total += len(it.Text)
+		at := fmt.Sprintf("input_items[%d]", i)
+		if i >= given {
+			at = fmt.Sprintf("attachments[%d]", i-given)
+		}
+		var err error
+		if items[i], err = a.assetItem(ctx, user, it, at); err != nil {
+			return nil, err
+		}
+		files += items[i].asset.Bytes
 	}
 	switch {
-	case total == 0:
+	case total == 0 && files == 0:
 		return nil, problem.New(problem.Invalid, "invalid_input", "the input is empty")
 	case total > a.cfg.Limits.InputBytes:
 		return nil, problem.New(problem.TooLarge, "input_too_large", "the input holds more than %d bytes", a.cfg.Limits.InputBytes)
+	case files > session.MaxContextFiles:
+		return nil, problem.New(problem.TooLarge, "input_too_large", "the files of an input hold more than %d bytes", int64(session.MaxContextFiles))
 	}
 	return items, nil
 }
@@ -233,25 +263,32 @@ func contentText(raw api.Raw) (string, error) {
 	return s, nil
 }
 
-func textOf(items []api.InputItem) string {
-	if len(items) == 1 {
-		return items[0].Text
-	}
+func textOf(items []item) string {
 	var b strings.Builder
-	for _, it := range items {
-		b.WriteString(it.Text)
+	for i := range items {
+		b.WriteString(items[i].text)
 	}
 	return b.String()
 }
 
 // collapse puts the canonical value in the place of the first text item; the
-// others are part of it. There are no other items yet.
-func collapse(value canonjson.Value) []event.InputItem {
-	item := event.InputItem{Type: "text", Structured: true, Value: value}
+// others are part of it. Files keep their order around it.
+func collapse(value canonjson.Value, items []item) []event.InputItem {
+	text := event.InputItem{Type: event.InputText, Structured: true, Value: value}
 	if len(value) > event.InlineLimit {
-		item.Value, item.Content = nil, event.Content{Text: string(value)}
+		text.Value, text.Content = nil, event.Content{Text: string(value)}
 	}
-	return []event.InputItem{item}
+	var out []event.InputItem
+	said := false
+	for i := range items {
+		switch {
+		case items[i].asset != nil:
+			out = append(out, event.InputItem{Type: event.InputAsset, Asset: items[i].asset})
+		case !said:
+			out, said = append(out, text), true
+		}
+	}
+	return out
 }
 
 func preview(text string) string {
@@ -318,7 +355,7 @@ func keyHash(key string) (string, error) {
 // another it is a conflict at once (I-07). The request is read under the
 // contract that was stored with the key, so that a retry keeps its run even if
 // the contract changed since.
-func (a *Admission) known(ctx context.Context, row eventlog.SessionRow, req *api.SubmitRun, items []api.InputItem, hash string) (event.RunID, error) {
+func (a *Admission) known(ctx context.Context, row eventlog.SessionRow, req *api.SubmitRun, items []item, hash string) (event.RunID, error) {
 	ctx, cancel := context.WithTimeout(ctx, winnerWait)
 	defer cancel()
 	rec, err := a.cfg.Store.Idempotency(ctx, row.ID, opSubmit, hash)
@@ -342,7 +379,7 @@ func (a *Admission) known(ctx context.Context, row eventlog.SessionRow, req *api
 		if err != nil {
 			return "", errKeyReused
 		}
-		input = collapse(value)
+		input = bare(collapse(value, items))
 	}
 	print, err := fingerprint(req, input)
 	if err != nil {
@@ -356,20 +393,36 @@ func (a *Admission) known(ctx context.Context, row eventlog.SessionRow, req *api
 
 var errKeyReused = problem.New(problem.Conflict, "idempotency_conflict", "the Idempotency-Key was used with another request")
 
-func exactInput(items []api.InputItem) []event.InputItem {
+// exactInput is the input as it came. Of a file the id says all: what is known
+// of it besides follows from its bytes, or is of no weight.
+func exactInput(items []item) []event.InputItem {
 	out := make([]event.InputItem, len(items))
-	for i, it := range items {
-		out[i] = event.InputItem{Type: it.Type, Content: event.Content{Text: it.Text}}
+	for i := range items {
+		if r := items[i].asset; r != nil {
+			out[i] = event.InputItem{Type: event.InputAsset, Asset: &event.AssetRef{ID: r.ID}}
+			continue
+		}
+		out[i] = event.InputItem{Type: event.InputText, Content: event.Content{Text: items[i].text}}
 	}
 	return out
 }
 
 // canonicalInput is the input as the fingerprint reads it.
-func canonicalInput(d *event.RunCreated, items []api.InputItem) []event.InputItem {
+func canonicalInput(d *event.RunCreated, items []item) []event.InputItem {
 	if d.InputContract == "" {
 		return exactInput(items)
 	}
-	return append([]event.InputItem(nil), d.Input...)
+	return bare(slices.Clone(d.Input))
+}
+
+// bare keeps of files their ids alone; the list is changed in place.
+func bare(input []event.InputItem) []event.InputItem {
+	for i := range input {
+		if r := input[i].Asset; r != nil {
+			input[i].Asset = &event.AssetRef{ID: r.ID}
+		}
+	}
+	return input
 }
 
 // fingerprint is a versioned SHA-256 over the canonical form of what shapes

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"database/sql"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the generated pages anew")
@@ -57,8 +62,8 @@ func TestReference(t *testing.T) {
 		"With `--json` a result is one JSON document. `events`, `runs follow` and `run --follow` are NDJSON: one JSON value a line, an\n" +
 		"event each, and for a run its last state at the end. An error is a problem document (RFC 9457) on standard output besides\n" +
 		"the text on standard error: the daemon's own, or one made here, with the codes `usage`, `configuration_missing`,\n" +
-		"`configuration_invalid`, `data_dir_missing`, `data_dir_locked`, `database_missing`, `unreachable`, `interrupted`, `demo_failed`\n" +
-		"and `failed`. A run that failed and a verification with findings are results, not errors.\n")
+		"`configuration_invalid`, `data_dir_missing`, `data_dir_locked`, `data_dir_network`, `data_dir_newer`, `database_missing`,\n" +
+		"`unreachable`, `interrupted`, `demo_failed` and `failed`. A run that failed and a verification with findings are results, not errors.\n")
 	a := &app{}
 	describe(&b, a.root())
 	path := filepath.Join("..", "..", "docs", "reference", "cli.md")
@@ -92,5 +97,22 @@ func describe(b *strings.Builder, c *cobra.Command) {
 		if !sub.Hidden {
 			describe(b, sub)
 		}
+	}
+}
+
+// Why a data directory is refused is told by a code.
+func TestOpened(t *testing.T) {
+	for code, err := range map[string]error{
+		"data_dir_network": &diskfs.NetworkError{Dir: "/mnt/x", Kind: "nfs"},
+		"data_dir_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3},
+		"data_dir_locked":  &sqlite.LockedError{Dir: "/x", PID: 7},
+	} {
+		e := (*exitError)(nil)
+		if got := opened(fmt.Errorf("open store: %w", err)); !errors.As(got, &e) || e.code != code || e.exit != exitRefused || e.msg != err.Error() {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+	if err := errors.New("else"); opened(err) != err {
+		t.Error("another error was changed")
 	}
 }

@@ -20,6 +20,7 @@ const maxInput = 16 << 20
 
 func (a *app) runCommand() *cobra.Command {
 	var session, file, key, route, model string
+	var attach []string
 	var follow, detach, create bool
 	c := &cobra.Command{
 		Use:   "run [TEXT]",
@@ -41,6 +42,13 @@ func (a *app) runCommand() *cobra.Command {
 				return usageError{fmt.Errorf("the input is not UTF-8 (at byte %d)", at)}
 			}
 			req := &api.SubmitRun{Content: api.Text(text), Route: route, Model: model}
+			for _, path := range attach {
+				asset, err := putFile(cmd.Context(), c, path)
+				if err != nil {
+					return err
+				}
+				req.Attachments = append(req.Attachments, asset.ID)
+			}
 			run, err := a.submit(cmd.Context(), c, session, create || !cmd.Flags().Changed("session"), req, key)
 			if err != nil {
 				return err
@@ -63,6 +71,7 @@ func (a *app) runCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVarP(&session, "session", "s", "default", "session: its id or alias")
 	f.StringVarP(&file, "file", "f", "", "read the input from a file")
+	f.StringArrayVar(&attach, "attach", nil, "hand in a file (picture, PDF or text) with the input; may be given several times")
 	f.StringVar(&key, "key", "", "idempotency key: the same key and input give the same run")
 	f.StringVar(&route, "route", "", "route to the model, instead of the session's")
 	f.StringVar(&model, "model", "", "model, instead of the route's")

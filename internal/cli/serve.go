@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
+	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -139,6 +140,14 @@ func opened(err error) error {
 	var le *sqlite.LockedError
 	if errors.As(err, &le) {
 		return &exitError{exitRefused, "data_dir_locked", le.Error()}
+	}
+	var ne *diskfs.NetworkError
+	if errors.As(err, &ne) {
+		return &exitError{exitRefused, "data_dir_network", ne.Error()}
+	}
+	var newer *sqlite.NewerError
+	if errors.As(err, &newer) {
+		return &exitError{exitRefused, "data_dir_newer", newer.Error()}
 	}
 	return err
 }

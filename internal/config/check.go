@@ -75,6 +75,7 @@ func (c *Config) checkNumbers() *Error {
 		path string
 		v    int
 	}{
+		{"limits.asset_bytes", c.Limits.AssetBytes}, {"limits.user_asset_bytes", c.Limits.UserAssetBytes},
 		{"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
 		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions}, {"limits.cached_bytes", c.Limits.CachedBytes},
 		{"limits.queued_runs", c.Limits.QueuedRuns}, {"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},
@@ -136,12 +137,17 @@ func (c *Config) checkRoutes() *Error {
 			if r.Script == "" {
 				return mistake(path, "scripted wants script")
 			}
-		case "":
-			return mistake(path, "provider is missing: openai_compatible or scripted")
 		case "openai", "anthropic", "gemini":
-			return mistake(path+".provider", "%s is not available yet; many vendors also serve openai_compatible", r.Provider)
+			if r.Model == "" {
+				return mistake(path, "%s wants model", r.Provider)
+			}
+		case "":
+			return mistake(path, "provider is missing: %s", providers)
 		default:
-			return mistake(path+".provider", "%q is no provider; there are openai_compatible and scripted", r.Provider)
+			return mistake(path+".provider", "%q is no provider; there are %s", r.Provider, providers)
+		}
+		if err := checkModel(path, &r); err != nil {
+			return err
 		}
 		if r.APIKey != nil {
 			if err := c.checkRef(path+".api_key", *r.APIKey, true); err != nil {
@@ -157,6 +163,47 @@ func (c *Config) checkRoutes() *Error {
 	}
 	if _, ok := c.Routes[c.DefaultRoute]; !ok {
 		return mistake("default_route", "no route is named %q", c.DefaultRoute)
+	}
+	return nil
+}
+
+const providers = "openai, anthropic, gemini, openai_compatible and scripted"
+
+// checkModel holds the rules of what is said of a route's model.
+func checkModel(path string, r *Route) *Error {
+	if r.Provider == "scripted" && len(r.HostedTools) > 0 {
+		return mistake(path+".hosted_tools", "a scripted model runs no tools itself")
+	}
+	for i, t := range r.HostedTools {
+		if _, ok := t.(map[string]any); !ok {
+			return mistake(fmt.Sprintf("%s.hosted_tools[%d]", path, i), "want an object as the vendor documents it, such as {type: web_search}")
+		}
+	}
+	if !slices.Contains([]string{"", "minimal", "low", "medium", "high"}, r.Reasoning.Effort) {
+		return mistake(path+".reasoning.effort", "must be minimal, low, medium or high")
+	}
+	if !slices.Contains([]string{"", "none", "json_object", "json_schema"}, r.Capabilities.Structured) {
+		return mistake(path+".capabilities.structured", "must be none, json_object or json_schema")
+	}
+	if r.Provider != "openai_compatible" && r.Quirks != (Quirks{}) {
+		return mistake(path+".quirks", "quirks are of openai_compatible servers only")
+	}
+	if !slices.Contains([]string{"", "max_tokens", "max_completion_tokens"}, r.Quirks.MaxTokens) {
+		return mistake(path+".quirks.max_tokens", "must be max_tokens or max_completion_tokens")
+	}
+	if !slices.Contains([]string{"", "effort", "object"}, r.Quirks.Reasoning) {
+		return mistake(path+".quirks.reasoning", "must be effort or object")
+	}
+	for _, n := range []struct {
+		key string
+		v   int
+	}{
+		{"max_output_tokens", r.MaxOutputTokens}, {"reasoning.budget", r.Reasoning.Budget},
+		{"capabilities.context", r.Capabilities.Context}, {"capabilities.output", r.Capabilities.Output},
+	} {
+		if n.v < 0 {
+			return mistake(path+"."+n.key, "must not be negative")
+		}
 	}
 	return nil
 }
@@ -226,7 +273,7 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 	return nil
 }
 
-var workspaceTools = []string{"list_files", "read_file", "write_file"}
+var workspaceTools = []string{"list_files", "read_file", "search_files", "write_file", "edit_file"}
 
 // AllowPrivate reads the networks of targets.allow_private.
 func (c *Config) AllowPrivate() ([]netip.Prefix, *Error) {

@@ -13,7 +13,8 @@ type Config struct {
 	// unix:PATH for a socket of mode 0600 that wants no token. Default
 	// 127.0.0.1:7411.
 	Listen string `yaml:"listen"`
-	// DataDir holds the database, the lock and made secrets. Default ./holdfast-data.
+	// DataDir holds the database, the lock and made secrets. It must lie on a
+	// local disk: network file systems are refused. Default ./holdfast-data.
 	DataDir string `yaml:"data_dir"`
 	// DefaultRoute names the route of runs that name none. With one route it is that one.
 	DefaultRoute string `yaml:"default_route"`
@@ -48,23 +49,84 @@ type Config struct {
 
 // Route is a named way to a model: provider, model, settings, credential.
 type Route struct {
-	// Provider is openai_compatible or scripted.
+	// Provider is openai, anthropic, gemini, openai_compatible or scripted.
 	Provider string `yaml:"provider"`
 	// Model is the vendor's name of the model. The scripted provider wants none.
 	Model string `yaml:"model"`
-	// BaseURL of an openai_compatible server, up to and without /chat/completions.
+	// BaseURL of the server: of openai_compatible up to and without
+	// /chat/completions. Default: the vendor's own address.
 	BaseURL string `yaml:"base_url"`
 	// APIKey is a reference to the credential.
 	APIKey *Ref `yaml:"api_key"`
-	// StructuredOutput hands a session's output schema to the vendor
-	// (response_format); many local servers refuse it, so the default is off.
-	StructuredOutput bool `yaml:"structured_output"`
+	// Capabilities say what the model can do where that is not as in the table
+	// of model families.
+	Capabilities Capabilities `yaml:"capabilities"`
+	// MaxOutputTokens of one answer. Default: the model's own limit.
+	MaxOutputTokens int `yaml:"max_output_tokens"`
+	// Reasoning is how much a model thinks, where it can be told.
+	Reasoning Reasoning `yaml:"reasoning"`
+	// HostedTools are tools that the vendor runs itself, each an object as the
+	// vendor documents it. Default: none.
+	HostedTools []any `yaml:"hosted_tools"`
+	// Quirks say where an openai_compatible server differs from what most do.
+	Quirks Quirks `yaml:"quirks"`
 	// Script is the file of a scripted model.
 	Script string `yaml:"script"`
 	// FirstByte bounds the wait for the first byte of an answer. Default 5m.
 	FirstByte Duration `yaml:"first_byte"`
 	// Idle bounds the wait between two pieces of an answer. Default 2m.
 	Idle Duration `yaml:"idle"`
+}
+
+// Capabilities override the table of model families, key by key.
+type Capabilities struct {
+	// Context is the most tokens of prompt and answer together.
+	Context int `yaml:"context"`
+	// Output is the most tokens of one answer.
+	Output int `yaml:"output"`
+	// Tools: the model can call tools.
+	Tools *bool `yaml:"tools"`
+	// Images: it reads pictures.
+	Images *bool `yaml:"images"`
+	// PDF: it reads PDF files.
+	PDF *bool `yaml:"pdf"`
+	// Reasoning: it can be told how much to think.
+	Reasoning *bool `yaml:"reasoning"`
+	// Structured is none, json_object or json_schema: how the vendor holds the
+	// model to a session's output schema. The answer is checked here in any case.
+	Structured string `yaml:"structured"`
+}
+
+// Quirks say where an openai_compatible server differs from what most do.
+type Quirks struct {
+	// DeveloperRole sends the instructions under the role developer.
+	DeveloperRole bool `yaml:"developer_role"`
+	// NoStreamOptions leaves stream_options out, for old servers that refuse it.
+	NoStreamOptions bool `yaml:"no_stream_options"`
+	// NoParallelToolCalls never sends parallel_tool_calls.
+	NoParallelToolCalls bool `yaml:"no_parallel_tool_calls"`
+	// ToolChoiceNone lists the tools with the choice none where they are
+	// withheld, for routers to vendors that demand the list.
+	ToolChoiceNone bool `yaml:"tool_choice_none"`
+	// ToolsWithSchema sends response_format beside tools.
+	ToolsWithSchema bool `yaml:"tools_with_schema"`
+	// ReasoningContent: the server demands reasoning_content with every message
+	// that called tools.
+	ReasoningContent bool `yaml:"reasoning_content"`
+	// MaxTokens is the name of the limit of an answer: max_tokens or
+	// max_completion_tokens. Default: by host and model.
+	MaxTokens string `yaml:"max_tokens"`
+	// Reasoning is how effort is said: effort (reasoning_effort) or object
+	// (reasoning: {effort, max_tokens}). Default: by host.
+	Reasoning string `yaml:"reasoning"`
+}
+
+// Reasoning is how much a model thinks.
+type Reasoning struct {
+	// Effort is minimal, low, medium or high. Default: the vendor's.
+	Effort string `yaml:"effort"`
+	// Budget of tokens for thinking, where the vendor takes one.
+	Budget int `yaml:"budget"`
 }
 
 // Ref is a reference to a secret: exactly one member is set.
@@ -97,8 +159,8 @@ type Tool struct {
 	Root string `yaml:"root"`
 	// Shared lets all sessions of a workspace work in root itself.
 	Shared bool `yaml:"shared"`
-	// Allow lists the workspace's tools: list_files, read_file, write_file.
-	// Default: list_files and read_file.
+	// Allow lists the workspace's tools: list_files, read_file, search_files,
+	// write_file, edit_file. Default: the first three, which only read.
 	Allow []string `yaml:"allow"`
 
 	// Method of an HTTP tool. Default POST: the arguments are the JSON body.
@@ -164,6 +226,12 @@ type Limits struct {
 	RequestBytes int `yaml:"request_bytes"`
 	// InputBytes of a run's input. Default 1 MiB.
 	InputBytes int `yaml:"input_bytes"`
+	// AssetBytes of one file that is handed in. Default 20 MiB.
+	AssetBytes int `yaml:"asset_bytes"`
+	// UserAssetBytes of all files of one user. Default 10 GiB.
+	UserAssetBytes int `yaml:"user_asset_bytes"`
+	// UnusedAssets is how long a file that no run uses is kept. Default 24h.
+	UnusedAssets Duration `yaml:"unused_assets"`
 	// AnswerBytes of one model answer. Default 16 MiB.
 	AnswerBytes int `yaml:"answer_bytes"`
 	// ToolOutputBytes of a tool result that the model is shown; the rest is

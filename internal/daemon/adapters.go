@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,10 +19,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/httptool"
-	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/problem"
-	"github.com/holdfast-dev/holdfast/internal/provider/openaicompat"
 	"github.com/holdfast-dev/holdfast/internal/schema"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
@@ -61,7 +58,7 @@ func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, cl
 // allowed are the tools of a workspace.
 func allowed(t config.Tool) []string {
 	if t.Allow == nil {
-		return []string{workspace.ListFiles, workspace.ReadFile}
+		return []string{workspace.ListFiles, workspace.ReadFile, workspace.SearchFiles}
 	}
 	return t.Allow
 }
@@ -137,92 +134,6 @@ func listTools(set *tool.Set) []api.Tool {
 			Policy: string(d.Policy), InputSchema: api.Raw(d.InputSchema),
 		})
 	}
-	return out
-}
-
-// models are the adapters behind the configured routes.
-type models struct {
-	cfg    *config.Config
-	byName map[string]llm.Model
-}
-
-func newModels(cfg *config.Config, transport http.RoundTripper) (*models, error) {
-	m := &models{cfg: cfg, byName: map[string]llm.Model{}}
-	for name := range cfg.Routes {
-		var err error
-		if m.byName[name], err = makeModel(cfg, name, transport); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
-}
-
-// makeModel makes the adapter of a route. The error is a *config.Error with
-// the key at fault.
-func makeModel(cfg *config.Config, name string, transport http.RoundTripper) (llm.Model, error) {
-	r, path := cfg.Routes[name], "routes."+name
-	if r.Provider == "scripted" {
-		return loadScript(cfg, path+".script", r.Script)
-	}
-	oc := openaicompat.Config{
-		BaseURL: r.BaseURL, Model: r.Model, StructuredOutput: r.StructuredOutput,
-		FirstByte: r.FirstByte.Or(0), Idle: r.Idle.Or(0),
-	}
-	if transport != nil {
-		oc.HTTP = &http.Client{Transport: transport}
-	}
-	if r.APIKey != nil {
-		at := config.Reference{Key: path + ".api_key", Ref: *r.APIKey}
-		oc.APIKey = func() (string, error) { return cfg.Use(at) }
-	}
-	m, err := openaicompat.New(oc)
-	if err != nil { // of its members only the address can be wrong
-		return nil, cfg.Mistake(path+".base_url", "want an absolute http or https URL without user, query and fragment")
-	}
-	return m, nil
-}
-
-// resolve pins a route by name, or the default, with its model or the caller's.
-func (m *models) resolve(name, model string) (event.Route, error) {
-	if name == "" {
-		name = m.cfg.DefaultRoute
-	}
-	r, ok := m.cfg.Routes[name]
-	if !ok {
-		return event.Route{}, problem.New(problem.Invalid, "unknown_route", "no route is named %.64q", name)
-	}
-	if len(model) > 256 {
-		return event.Route{}, problem.New(problem.Invalid, "invalid_model", "model holds more than 256 bytes")
-	}
-	if model == "" {
-		model = r.Model
-	}
-	if model == "" {
-		model = r.Provider
-	}
-	return event.Route{Name: name, Provider: r.Provider, Model: model}, nil
-}
-
-// get gives the adapter of a captured route. A route that was taken out of the
-// configuration, or became another provider's, is no way to that model any more.
-func (m *models) get(r event.Route) (llm.Model, error) {
-	model, ok := m.byName[r.Name]
-	if !ok || m.cfg.Routes[r.Name].Provider != r.Provider {
-		return nil, llm.Errorf(llm.InvalidRequest, "the route %q is not configured any more", r.Name)
-	}
-	return model, nil
-}
-
-func (m *models) list() []api.Route {
-	out := []api.Route{}
-	for name, r := range m.cfg.Routes {
-		model := r.Model
-		if model == "" {
-			model = r.Provider
-		}
-		out = append(out, api.Route{Name: name, Provider: r.Provider, Model: model, Default: name == m.cfg.DefaultRoute})
-	}
-	slices.SortFunc(out, func(a, b api.Route) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

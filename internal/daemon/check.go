@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
@@ -21,14 +22,22 @@ import (
 // joins a *config.Error for each mistake. A reference that cannot be read now
 // is a warning: it may come to be readable, and what needs it fails until then.
 func Check(cfg *config.Config) (warnings []string, err error) {
+	return check(cfg, diskfs.Refuse)
+}
+
+// check is Check with what is asked of the disk in hand.
+func check(cfg *config.Config, disk func(dir string) error) (warnings []string, err error) {
 	var mistakes []error
 	note := func(err error) {
 		if err != nil {
 			mistakes = append(mistakes, err)
 		}
 	}
+	if err := disk(cfg.Path(cfg.DataDir)); err != nil {
+		note(cfg.Mistake("data_dir", "%v", err))
+	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
-		_, err := makeModel(cfg, name, nil)
+		_, err := makeModel(cfg, name, cfg.Routes[name].Model, nil)
 		note(err)
 	}
 	guard, err := netguard.New(netguard.Config{})

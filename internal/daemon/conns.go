@@ -41,12 +41,3 @@ func (u *unused) close() {
 		c.Close()
 	}
 }
-
-// closeIdle ends the connections to vendors that are kept for a next request.
-func (m *models) closeIdle() {
-	for _, model := range m.byName {
-		if c, ok := model.(interface{ CloseIdle() }); ok {
-			c.CloseIdle()
-		}
-	}
-}

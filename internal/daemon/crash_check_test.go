@@ -22,7 +22,7 @@ import (
 func readStore(t testing.TB, dir string) []event.Event {
 	t.Helper()
 	ctx := context.Background()
-	s, err := sqlite.Open(ctx, sqlite.Config{Dir: filepath.Join(dir, "data"), Rows: eventlog.Rows, CheckSnapshot: eventlog.CheckSnapshot})
+	s, err := sqlite.Open(ctx, sqlite.Config{Dir: filepath.Join(dir, "data"), Rows: eventlog.Rows, Generation: eventlog.RowsVersion, CheckSnapshot: eventlog.CheckSnapshot})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Assets
 	eventlog.Snapshots
 }
 
@@ -68,11 +69,12 @@ type Daemon struct {
 	lane      *lane.Lane
 	snapshots *snapshot.Room
 	delivery  *delivery.Room
-	models    *models
+	routes    *routes
 	intake    *admission.Admission
 	closers   []func()
 	http      *httpapi.Handler
 	stopping  chan struct{}
+	chores    chores
 
 	mu      sync.Mutex
 	ready   bool
@@ -139,10 +141,10 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if d.models, err = newModels(d.cfg, opt.ModelTransport); err != nil {
+	if d.routes, err = newRoutes(d.cfg, opt.ModelTransport); err != nil {
 		return err
 	}
-	d.closers = append(d.closers, d.models.closeIdle)
+	d.closers = append(d.closers, d.routes.closeIdle)
 	seed, err := seed(opt.Random)
 	if err != nil {
 		return err
@@ -154,7 +156,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	l := d.cfg.Limits
 	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: d.models.get, Owner: "gen_" + string(owner[len("run_"):]),
+		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Owner: "gen_" + string(owner[len("run_"):]),
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -176,12 +178,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		},
 	})
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.models.resolve, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
-		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns},
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
+		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
-		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.models.list(), Tools: listTools(set), Version: version.String(),
-		Ready: d.isReady, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
+		Ready: d.isReady, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
 }
@@ -234,6 +236,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	if err := d.delivery.Start(ctx); err != nil {
 		return fmt.Errorf("start deliveries: %w", err)
 	}
+	d.chores.start(d)
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()
@@ -293,6 +296,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	work.Go(func() { d.lane.Stop(drain) })
 	work.Go(func() { d.delivery.Stop(drain) })
 	work.Wait()
+	d.chores.stop()
 	d.snapshots.Stop(drain)
 	d.hub.Wait()
 	d.closeDoor(ctx)

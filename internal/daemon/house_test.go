@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
@@ -34,6 +35,7 @@ type house struct {
 	c      *client.Client
 
 	address string
+	cfg     *config.Config
 }
 
 const houseToken = "house-token-house-token"
@@ -49,28 +51,46 @@ func newHouse(t *testing.T, script chatstub.Script) *house {
 // newHouseAt is a house before a vendor at an address; stub may be nil.
 func newHouseAt(t *testing.T, vendor string, stub *chatstub.Stub) *house {
 	t.Helper()
-	h := &house{t: t, dir: t.TempDir(), stub: stub}
+	h := &house{t: t, stub: stub}
+	h.begin(fmt.Sprintf(`routes: {main: {provider: openai_compatible, base_url: %q, model: m}}`, vendor+"/v1"), "found")
+	return h
+}
+
+// begin starts the house with these routes and a tool that gives this text.
+func (h *house) begin(routes, found string) {
+	t := h.t
+	t.Helper()
+	h.dir = t.TempDir()
 	h.tool = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h.called.Add(1)
-		io.WriteString(w, "found")
+		io.WriteString(w, found)
 	}))
 	t.Cleanup(h.tool.Close)
 	text := fmt.Sprintf(`
 listen: 127.0.0.1:0
-routes: {main: {provider: openai_compatible, base_url: %q, model: m}}
+%s
 targets: {allow_private: [127.0.0.0/8]}
 delivery: {initial_backoff: 20ms, timeout: 300ms}
 tools:
   lookup: {type: http, url: %q, side_effect: read, input_schema: {type: object, properties: {}, additionalProperties: false}}
-`, vendor+"/v1", h.tool.URL)
+`, routes, h.tool.URL)
 	cfg, err := config.Parse([]byte(text), "holdfast.yaml", h.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.cfg = cfg
+	t.Cleanup(h.stop)
+	h.open()
+}
+
+// open begins a process life of the daemon.
+func (h *house) open() {
+	t, cfg := h.t, h.cfg
+	t.Helper()
+	var err error
 	if h.d, err = daemon.Open(t.Context(), cfg, daemon.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(h.stop)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +106,15 @@ tools:
 	if h.c, err = client.New("http://"+h.address, houseToken); err != nil {
 		t.Fatal(err)
 	}
-	return h
+}
+
+// restart ends this process life of the daemon and begins another.
+func (h *house) restart() {
+	h.t.Helper()
+	if err := h.d.Stop(context.Background()); err != nil {
+		h.t.Fatal(err)
+	}
+	h.open()
 }
 
 // stop ends the daemon and checks what holds after every test: the vendor had
@@ -100,7 +128,7 @@ func (h *house) stop() {
 			h.t.Errorf("the vendor refuses: %s", v)
 		}
 	}
-	s, err := sqlite.Open(context.Background(), sqlite.Config{Dir: h.dir + "/holdfast-data", Rows: rowsOfLog})
+	s, err := sqlite.Open(context.Background(), sqlite.Config{Dir: h.dir + "/holdfast-data", Rows: rowsOfLog, Generation: eventlog.RowsVersion})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -111,13 +139,24 @@ func (h *house) stop() {
 	}
 }
 
-func (h *house) run(req *api.CreateSession, content api.Raw) *api.Run {
+func (h *house) session(req *api.CreateSession) string {
 	h.t.Helper()
 	s, err := h.c.CreateSession(h.t.Context(), req)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	r, _, err := h.c.Submit(h.t.Context(), s.ID, &api.SubmitRun{Content: content})
+	return s.ID
+}
+
+func (h *house) run(req *api.CreateSession, content api.Raw) *api.Run {
+	h.t.Helper()
+	return h.submit(h.session(req), &api.SubmitRun{Content: content})
+}
+
+// submit submits, and waits until the run goes no further.
+func (h *house) submit(session string, req *api.SubmitRun) *api.Run {
+	h.t.Helper()
+	r, _, err := h.c.Submit(h.t.Context(), session, req)
 	if err != nil {
 		h.t.Fatal(err)
 	}

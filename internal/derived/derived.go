@@ -20,6 +20,7 @@ const (
 	Outbox      Table = "outbox"      // deliveries
 	Idempotency Table = "idempotency" // keys of submissions
 	ToolStarts  Table = "tool_starts" // calls that began, so that none begins twice
+	AssetUses   Table = "asset_uses"  // files that runs were given
 )
 
 // Spec describes a derived table for stores and for verification.
@@ -53,6 +54,7 @@ func Specs() []Spec {
 			"created_at", "updated_at", "next_at", "n_attempts", "n_cycle", "n_open", "n_open_epoch", "last_code", "n_last_status"}},
 		{Table: Idempotency, Key: []string{"session_id", "operation", "key_hash"},
 			Columns: []string{"fingerprint", "contract", "run_id"}, Guarded: true},
+		{Table: AssetUses, Key: []string{"session_id", "run_id", "asset_id"}, Columns: []string{"user_id"}},
 		{Table: ToolStarts, Key: []string{"session_id", "call_id"}, Columns: []string{"run_id"}, Guarded: true},
 	}
 }

@@ -310,3 +310,56 @@ func TestInterleavedParts(t *testing.T) {
 		}
 	})
 }
+
+// States of every kind of part go back byte for byte in their places, over a
+// pause and a restart in it (C38, C40); they stand in no event (I-17, I-33).
+func TestStatesOfParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := func(i int) []byte { return fmt.Appendf(nil, "sealed \x00 %d", i) }
+		pause := parts(
+			llm.Part{Kind: llm.TextStart}, llm.Part{Kind: llm.TextDelta, Text: "I search."}, llm.Part{Kind: llm.TextEnd, State: state(0)},
+			llm.Part{Kind: llm.HostedCall, Index: 1, Name: "web_search", WireID: "srv_1", Text: `{"q":1}`, State: state(1)},
+			llm.Part{Kind: llm.Finish, Reason: llm.FinishPause, Raw: "pause_turn"})
+		goOn := parts(
+			llm.Part{Kind: llm.HostedResult, WireID: "srv_1", Text: "2 hits", State: state(2)},
+			llm.Part{Kind: llm.ToolCallWhole, Index: 1, Name: "look", Text: "{}", State: state(3)},
+			llm.Part{Kind: llm.ToolCallWhole, Index: 2, Name: "look", Text: "{}"},
+			llm.Part{Kind: llm.Finish, Reason: llm.FinishTools})
+		f := newFake("look", tool.Read, gives("seen"))
+		h, p := staged(t, []step{pause, after(time.Minute, goOn), goOn, say("done")}, f)
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "go")
+		l := h.begin(h.eng, s.ID)
+		synctest.Wait()
+		l.kill() // in the attempt that follows the pause
+		h.drive(h.other("gen_2", f), s.ID)
+		h.status(id, "completed")
+		if len(p.reqs) != 4 || !p.reqs[1].Continues || !p.reqs[2].Continues || p.reqs[3].Continues {
+			t.Fatalf("%d requests", len(p.reqs))
+		}
+		told := func(req *llm.Request) (got string) {
+			for _, c := range req.Messages[1].Parts {
+				got += fmt.Sprintf("%s %q %s|", c.Kind, c.State, c.Maker)
+			}
+			return got
+		}
+		kept := `text "sealed \x00 0" scripted/scripted|hosted "sealed \x00 1" scripted/scripted|`
+		whole := kept + `hosted "sealed \x00 2" scripted/scripted|tool_call "sealed \x00 3" scripted/scripted|tool_call "" |`
+		for i, want := range []string{1: kept, 2: kept, 3: whole} {
+			if want != "" && told(p.reqs[i]) != want {
+				t.Errorf("request %d gives back\n%s, want\n%s", i, told(p.reqs[i]), want)
+			}
+		}
+		for _, e := range h.events(s.ID.Stream()) {
+			if bytes.Contains(e.Raw, []byte("sealed ")) {
+				t.Errorf("%s holds it: %s", e.Type, e.Raw)
+			}
+		}
+		done := all[*event.ToolCompleted](h, s.ID)
+		if len(done) != 3 || done[0].Output.Text != "2 hits" {
+			t.Errorf("calls ended: %+v", done)
+		}
+		h.verify()
+	})
+}

@@ -246,6 +246,19 @@ func (d *drive) stored(ctx context.Context, ref string) (data []byte, err error)
 	return data, err
 }
 
+// file reads an asset, nil when it is gone; a store in trouble is waited for.
+// Files are large and are not kept in memory.
+func (d *drive) file(ctx context.Context, id event.AssetID) (data []byte, err error) {
+	err = d.persist(ctx, "read asset", func() (err error) {
+		data, err = d.e.cfg.Log.AssetBytes(ctx, id)
+		return err
+	})
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return nil, nil
+	}
+	return data, err
+}
+
 // deliveries makes the entries in the streams of targets that commit together
 // with an output (I-24), and the blobs that they refer to.
 func (d *drive) deliveries(ctx context.Context, b *batch) ([]eventlog.Entry, []event.Blob, error) {

@@ -23,6 +23,7 @@ type Log interface {
 	Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error)
 	Read(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
 	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
+	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -46,7 +47,9 @@ type Config struct {
 	Hub       *live.Hub
 	Tools     *tool.Set
 	// Model gives the adapter of a captured route; its error is an *llm.Error.
-	Model  func(event.Route) (llm.Model, error)
+	Model func(event.Route) (llm.Model, error)
+	// Takes says whether the model of a route reads files of a media type. Nil: none does.
+	Takes  func(r event.Route, mediaType string) bool
 	Owner  string // this process life
 	Rand   *rand.Rand
 	Logger *slog.Logger
@@ -77,6 +80,9 @@ func New(cfg Config) *Engine {
 	def(&cfg.MaxToolOutput, 32<<10)
 	def(&cfg.MaxParallel, 8)
 	def(&cfg.BlobCache, 32<<20)
+	if cfg.Takes == nil {
+		cfg.Takes = func(event.Route, string) bool { return false }
+	}
 	return &Engine{cfg: cfg, blobs: newBlobCache(cfg.BlobCache)}
 }
 

@@ -68,7 +68,9 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 	if err != nil {
 		return err
 	}
-	req, err := st.Request(ctx, d.stored)
+	req, err := st.Request(ctx, session.Sources{
+		Text: d.stored, File: d.file, Takes: func(media string) bool { return d.e.cfg.Takes(st.Active.Created.Route, media) },
+	})
 	if err != nil {
 		return llm.Errorf(llm.InvalidRequest, "the request's texts could not be read").Because(err)
 	}
@@ -153,12 +155,13 @@ func (c *collector) part(p llm.Part) error {
 		c.delta(p, event.LiveInputDelta, true)
 	case llm.ReasoningDelta:
 		c.delta(p, event.LiveReasoningDelta, false) // thoughts are shown live and not kept
-	case llm.TextEnd:
+	case llm.TextEnd, llm.ReasoningEnd:
 		if o := c.find(p.Index); o != nil {
 			o.Open = false
+			c.seal(o, p)
 		}
-	case llm.ReasoningEnd:
-		c.endReasoning(p)
+	case llm.HostedCall, llm.HostedResult:
+		return c.hosted(p)
 	case llm.ToolCallWhole:
 		o := c.find(p.Index)
 		if o == nil {
@@ -168,6 +171,7 @@ func (c *collector) part(p llm.Part) error {
 			o = c.find(p.Index)
 		}
 		o.Text, o.Name, o.Open = p.Text, p.Name, false
+		c.seal(o, p)
 	case llm.UsagePart:
 		c.answer.Usage = p.Usage
 	case llm.Finish:
@@ -220,13 +224,19 @@ func (c *collector) delta(p llm.Part, live string, keep bool) {
 	c.publish(live, p)
 }
 
-// endReasoning seals what the provider wants back; it never leaves but to its maker.
-func (c *collector) endReasoning(p llm.Part) {
-	o := c.find(p.Index)
-	if o == nil {
-		return
+// hosted takes a call that the provider runs, or its result: each is a part of its own.
+func (c *collector) hosted(p llm.Part) error {
+	if err := c.open(p.Kind, p, event.LiveInputStarted); err != nil {
+		return err
 	}
-	o.Open = false
+	o := c.find(p.Index)
+	o.Text, o.WireID, o.IsError, o.Open = p.Text, p.WireID, p.IsError, false
+	c.seal(o, p)
+	return nil
+}
+
+// seal keeps what the provider wants back with a part; it never leaves but to its maker.
+func (c *collector) seal(o *session.OutputPart, p llm.Part) {
 	if len(p.State) > 0 {
 		b := event.NewBlob(c.d.id, event.BlobSealed, p.State)
 		o.State, o.Maker = b.Ref, c.maker

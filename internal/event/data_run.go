@@ -35,12 +35,28 @@ type IdempotencyKey struct {
 
 // InputItem is one item of a run's input. A text item has either Content or,
 // under an input contract, the parsed value itself, whose canonical bytes are
-// the text.
+// the text; an item of type asset has Asset.
 type InputItem struct {
+	Asset      *AssetRef       `json:"asset,omitzero"` // of an item of type asset
 	Content    Content         `json:"content,omitzero"`
 	Structured bool            `json:"structured,omitzero"` // Content is canonical JSON
 	Type       string          `json:"type"`
 	Value      canonjson.Value `json:"value,omitzero"`
+}
+
+// Types of input items.
+const (
+	InputText  = "text"
+	InputAsset = "asset"
+)
+
+// AssetRef names a file that was handed in. The file itself stands outside the log.
+type AssetRef struct {
+	Bytes     int64   `json:"bytes"`         // its size
+	Digest    string  `json:"digest"`        // of the bytes
+	ID        AssetID `json:"id"`            // ast_…
+	MediaType string  `json:"media_type"`    // found in the bytes, not believed
+	Name      string  `json:"name,omitzero"` // a file name, never a path
 }
 
 // Route is a resolved way to a model.

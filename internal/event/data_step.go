@@ -46,6 +46,7 @@ type ModelCallCompleted struct {
 	Attempt       int         `json:"attempt"`
 	DurationMS    int64       `json:"duration_ms"`
 	FirstOutputMS int64       `json:"first_output_ms,omitzero"`
+	Paused        bool        `json:"paused,omitzero"`     // the provider goes on in another attempt of the step
 	RawFinish     string      `json:"raw_finish,omitzero"` // the vendor's own word
 	Usage         *TokenUsage `json:"usage,omitzero"`      // absent: not known
 }
@@ -77,12 +78,15 @@ type InferenceCompleted struct {
 	MessageID string `json:"message_id"`
 }
 
-// TextEnded is a whole text part, or what had come of one when its attempt broke.
+// TextEnded is a whole text part, or what had come of one when its attempt
+// broke. State refers to a sealed blob that goes back to its maker with the text.
 type TextEnded struct {
 	Content   Content `json:"content,omitzero"`
+	Maker     string  `json:"maker,omitzero"`
 	MessageID string  `json:"message_id"`
 	Part      int     `json:"part"`
 	Partial   bool    `json:"partial,omitzero"`
+	State     string  `json:"state,omitzero"`
 }
 
 // ReasoningEnded is a reasoning part. State refers to a sealed blob that only
@@ -106,11 +110,13 @@ type ToolInputEnded struct {
 
 // ToolRequested is a call that the model asked for. Arguments is the canonical
 // object, or past InlineLimit Large; when what came is none, Raw holds it. Malformed says why the call
-// cannot run: no JSON object, or not one that the tool's schema takes.
+// cannot run: no JSON object, or not one that the tool's schema takes. A call
+// of source hosted is run by the provider; it is recorded when its attempt is whole.
 type ToolRequested struct {
 	Arguments canonjson.Value `json:"arguments,omitzero"`
 	Large     Content         `json:"large,omitzero"`
 	Level     string          `json:"level,omitzero"`
+	Maker     string          `json:"maker,omitzero"`
 	Malformed string          `json:"malformed,omitzero"`
 	MessageID string          `json:"message_id"`
 	Name      string          `json:"name"`
@@ -118,6 +124,8 @@ type ToolRequested struct {
 	Part      int             `json:"part"`
 	Raw       Content         `json:"raw,omitzero"`
 	Source    string          `json:"source,omitzero"`
+	State     string          `json:"state,omitzero"`   // sealed blob that its maker gets back with the call
+	WireID    string          `json:"wire_id,omitzero"` // hosted: the provider's id of the call
 }
 
 // PolicyChecked is the decision on a call. Rule names what decided.
@@ -147,18 +155,26 @@ type ToolRetrying struct {
 	Reason  string `json:"reason"`
 }
 
-// ToolCompleted ends a call with a result.
+// ToolCompleted ends a call with a result. Of a hosted call State is the sealed
+// result as the provider wants it back, at place Part of the answer.
 type ToolCompleted struct {
 	DurationMS  int64    `json:"duration_ms"`
+	Maker       string   `json:"maker,omitzero"`
 	Output      Content  `json:"output,omitzero"`
 	OutputPaths []string `json:"output_paths,omitzero"` // blobs that hold what was cut off
-	TotalBytes  int      `json:"total_bytes,omitzero"`  // of the whole result, where Output is cut
+	Part        int      `json:"part,omitzero"`
+	State       string   `json:"state,omitzero"`
+	TotalBytes  int      `json:"total_bytes,omitzero"` // of the whole result, where Output is cut
 }
 
-// ToolFailed ends a call with an error that the model sees.
+// ToolFailed ends a call with an error that the model sees. Maker, Part and
+// State are those of ToolCompleted.
 type ToolFailed struct {
 	DurationMS int64   `json:"duration_ms,omitzero"`
+	Maker      string  `json:"maker,omitzero"`
 	Message    Content `json:"message"`
+	Part       int     `json:"part,omitzero"`
+	State      string  `json:"state,omitzero"`
 }
 
 // ToolTimeout ends a call that took too long and whose effect cannot be in doubt.

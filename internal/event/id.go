@@ -19,6 +19,7 @@ type (
 	CallID     string // call_, the run's suffix, step, attempt and position
 	TargetID   string // tgt_ and a digest of user, type and address
 	DeliveryID string // dlv_ and a digest of run and target
+	AssetID    string // ast_ and a digest of user and content
 	Stream     string // session:ses_… or target:tgt_…
 )
 
@@ -78,6 +79,10 @@ func TargetIDFor(user, kind, address string) TargetID {
 func DeliveryIDFor(run RunID, target TargetID, output int) DeliveryID {
 	return DeliveryID("dlv_" + shortDigest(string(run), string(target), string(rune('0'+output))))
 }
+
+// AssetIDFor derives the id of an asset from its user and its digest: equal
+// bytes of one user are one asset, and those of another user another (I-34).
+func AssetIDFor(user, digest string) AssetID { return AssetID("ast_" + shortDigest(user, digest)) }
 
 func shortDigest(parts ...string) string {
 	h := sha256.New()

@@ -28,8 +28,12 @@ type Append struct {
 	Require []Condition
 	// Blobs ride with the append that first refers to them; one that exists is kept.
 	Blobs []event.Blob
+	// Uses names assets that must exist in the transaction, so that what an
+	// event refers to is there. One that does not is an *AssetError.
+	Uses []event.AssetID
 	// Erase names a session whose earlier events lose their content and whose
-	// blobs are deleted, in the same transaction.
+	// blobs are deleted, in the same transaction, and so are the assets that no
+	// other session uses.
 	Erase event.SessionID
 }
 
@@ -88,6 +92,11 @@ type ConditionError struct {
 func (e *ConditionError) Error() string {
 	return fmt.Sprintf("condition %d does not hold (found %v)", e.Index, e.Found)
 }
+
+// AssetError says that an asset is not there.
+type AssetError struct{ ID event.AssetID }
+
+func (e *AssetError) Error() string { return fmt.Sprintf("asset %s: not found", e.ID) }
 
 // DuplicateError says that a guarded table has the key already.
 type DuplicateError struct {

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -108,6 +109,31 @@ type Views interface {
 	// PendingTargets lists the targets that have pending deliveries.
 	PendingTargets(ctx context.Context) ([]event.TargetID, error)
 }
+
+// AssetRow describes a file that was handed in.
+type AssetRow struct {
+	ID                           event.AssetID
+	UserID, Ref, MediaType, Name string
+	Bytes                        int64
+	CreatedAt                    string // when it was handed in last
+}
+
+// Assets stand outside the log; the log refers to them.
+type Assets interface {
+	// PutAsset keeps a file. Equal bytes of one user are one asset: then created
+	// is false, what was known of it stays, and only its time is new. quota
+	// bounds the bytes of all assets of the user; past it the error is ErrQuota.
+	PutAsset(ctx context.Context, a AssetRow, data []byte, quota int64) (row AssetRow, created bool, err error)
+	Asset(ctx context.Context, id event.AssetID) (AssetRow, error)                   // ErrNotFound
+	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)                // ErrNotFound
+	ListAssets(ctx context.Context, user string, p Page) ([]AssetRow, string, error) // newest first
+	// CollectAssets deletes up to limit assets that no run uses and that were
+	// handed in before a time, and says how many.
+	CollectAssets(ctx context.Context, before time.Time, limit int) (int, error)
+}
+
+// ErrQuota: the user's assets hold more than they may.
+var ErrQuota = errors.New("quota exceeded")
 
 // Tokens stand outside the log.
 type Tokens interface {

@@ -12,7 +12,7 @@ import (
 
 // property is everything that one user has.
 type property struct {
-	session, alias, run, delivery, token, ref string
+	session, alias, run, delivery, token, ref, asset string
 }
 
 func (w *world) property(user string) property {
@@ -24,12 +24,13 @@ func (w *world) property(user string) property {
 	big := strings.Repeat("long text of "+user, 2000)
 	dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: big}})
 	tok := into[api.Token](w.do("POST", "/v1/tokens", w.admin, `{"role":"reader","user_id":"`+user+`"}`).want(201))
-	return property{s.ID, s.Alias, run.ID, string(dlv), tok.ID, event.RefOf([]byte(big))}
+	asset := into[api.Asset](w.do("POST", "/v1/assets?name=of-"+user+".txt&user_id="+user, w.admin, "file of "+user).want(201))
+	return property{s.ID, s.Alias, run.ID, string(dlv), tok.ID, event.RefOf([]byte(big)), asset.ID}
 }
 
 // in fills the path of a route.
 func (p property) in(path, session string) string {
-	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref).Replace(path)
+	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref, "{a}", p.asset).Replace(path)
 }
 
 // everything is what the streams of a user hold.
@@ -79,7 +80,7 @@ func TestUsersAreApart(t *testing.T) {
 	ann, bob := w.property("ann"), w.property("bob")
 	mine := w.token("admin", "ann")
 	before := w.everything("bob")
-	secrets := []string{bob.session, bob.run, bob.delivery, bob.token, "text of bob", "bob.test", `"bob"`}
+	secrets := []string{"of-bob", "file of bob", bob.session, bob.run, bob.delivery, bob.token, "text of bob", "bob.test", `"bob"`}
 	for _, rt := range table() {
 		named := strings.Contains(rt.path, "{")
 		paths := []string{bob.in(rt.path, bob.session)}

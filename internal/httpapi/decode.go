@@ -21,18 +21,11 @@ import (
 // read reads the body into a type of package api: strict JSON within bounds,
 // no member that the type does not have. No body reads as {}.
 func (c *call) read(to any) error {
-	body, err := c.readAll()
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) && c.stopping():
-		return eventlog.ErrClosed
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return withStatus(http.StatusRequestTimeout, problem.New(problem.Invalid, "body_timeout", "the body did not come in time").Because(err))
-	case errors.As(err, &tooLarge):
-		return problem.New(problem.TooLarge, "body_too_large", "the body holds more than %d bytes", tooLarge.Limit)
-	case err != nil:
-		return problem.New(problem.Invalid, "invalid_body", "the body cannot be read").Because(err)
-	case len(body) == 0:
+	body, err := c.receive(c.cfg.MaxBody)
+	if err != nil {
+		return err
+	}
+	if len(body) == 0 {
 		return c.complete(to)
 	}
 	media, params, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
@@ -56,8 +49,25 @@ func (c *call) read(to any) error {
 	return c.complete(to)
 }
 
+// receive reads a body of up to limit bytes. What is wrong with it is a problem.
+func (c *call) receive(limit int64) ([]byte, error) {
+	body, err := c.readAll(limit)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.stopping():
+		return nil, eventlog.ErrClosed
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, withStatus(http.StatusRequestTimeout, problem.New(problem.Invalid, "body_timeout", "the body did not come in time").Because(err))
+	case errors.As(err, &tooLarge):
+		return nil, problem.New(problem.TooLarge, "body_too_large", "the body holds more than %d bytes", tooLarge.Limit)
+	case err != nil:
+		return nil, problem.New(problem.Invalid, "invalid_body", "the body cannot be read").Because(err)
+	}
+	return body, nil
+}
+
 // readAll reads the body within its bounds of size and time.
-func (c *call) readAll() ([]byte, error) {
+func (c *call) readAll(limit int64) ([]byte, error) {
 	from, ok := c.r.Body.(*body)
 	if !ok {
 		from = &body{ReadCloser: c.r.Body} // there is none, or this is no connection
@@ -66,7 +76,7 @@ func (c *call) readAll() ([]byte, error) {
 	timed := conn.SetReadDeadline(time.Now().Add(c.cfg.BodyTimeout)) == nil
 	var all []byte
 	var err error
-	c.hurried(conn, func() { all, err = io.ReadAll(http.MaxBytesReader(c.w, from, c.cfg.MaxBody)) })
+	c.hurried(conn, func() { all, err = io.ReadAll(http.MaxBytesReader(c.w, from, limit)) })
 	if err == nil && timed {
 		err = conn.SetReadDeadline(time.Time{}) // what follows may take long
 	}

@@ -48,6 +48,7 @@ type Store interface {
 	Log
 	Views
 	eventlog.Tokens
+	ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error)
 }
 
 // Config says what the door serves. The zero value of what has a default means it.
@@ -73,6 +74,7 @@ type Config struct {
 	WriteTimeout time.Duration
 	MaxWait      time.Duration // ceiling of ?wait=; default 60 s
 	MaxBody      int64         // bytes of a request's body; default 2 MiB
+	MaxAsset     int64         // bytes of a file that is handed in; default 20 MiB
 	BodyTimeout  time.Duration // until a request's body has come; default 30 s
 	// UnreadTimeout is how long a body that nobody wants may hold an answer
 	// back; the connection ends with that answer then. Default 10 s.
@@ -91,8 +93,9 @@ func (c *Config) complete() error {
 	c.BodyTimeout = orDefault(c.BodyTimeout, 30*time.Second)
 	c.UnreadTimeout = orDefault(c.UnreadTimeout, 10*time.Second)
 	c.MaxBody = orDefault(c.MaxBody, 2<<20)
+	c.MaxAsset = orDefault(c.MaxAsset, 20<<20)
 	c.MaxStreams = orDefault(c.MaxStreams, 20_000)
-	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || c.MaxBody < 0 || c.MaxStreams < 0 {
+	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || min(c.MaxBody, c.MaxAsset) < 0 || c.MaxStreams < 0 {
 		return errors.New("httpapi: a bound is negative")
 	}
 	if c.Logger == nil {

@@ -69,11 +69,18 @@ func (s *schemas) operation(rt *route) object {
 	if t := rt.action.body; t != nil {
 		op["requestBody"] = object{"required": !allOptional(t), "content": object{"application/json": object{"schema": s.of(t)}}}
 	}
+	if rt.action.raw {
+		op["requestBody"] = object{"required": true, "content": object{octets: object{"schema": object{}}}}
+	}
 	answers := object{}
 	for _, a := range rt.answers {
 		out := object{"description": a.text}
 		if a.body != nil {
-			out["content"] = object{orDefault(a.media, "application/json"): object{"schema": s.of(a.body)}}
+			content := object{}
+			for media := range strings.SplitSeq(orDefault(a.media, "application/json"), ", ") {
+				content[media] = object{"schema": s.of(a.body)}
+			}
+			out["content"] = content
 			if rt.id == "getBlob" {
 				out["content"].(object)["application/json"] = object{"schema": object{}}
 			}
@@ -92,6 +99,7 @@ func (s *schemas) operation(rt *route) object {
 var pathTexts = map[string]string{
 	"s": "A session: its `ses_…` id, or the caller's own id for it.",
 	"r": "A run: its `run_…` id.", "d": "A delivery: its `dlv_…` id.", "t": "A token: its `tok_…` id.",
+	"a":   "An asset: its `ast_…` id.",
 	"ref": "A digest (`sha256:…`).",
 }
 
@@ -125,8 +133,11 @@ func (rt *route) problems() []int {
 	if strings.Contains(rt.path, "{") {
 		list = append(list, 404)
 	}
-	if rt.action.body != nil {
+	switch {
+	case rt.action.body != nil:
 		list = append(list, 408, 413, 415)
+	case rt.action.raw:
+		list = append(list, 408, 413)
 	}
 	if rt.method != "GET" {
 		list = append(list, 403)

@@ -54,7 +54,7 @@ type param struct {
 type answer struct {
 	status int
 	body   reflect.Type // nil: no content
-	media  string       // default application/json
+	media  string       // default application/json; several are separated by ", "
 	text   string
 }
 
@@ -66,6 +66,7 @@ func gives[T any](status int, text string) answer {
 // action does the work of a route. body is the type of its request body, nil when it has none.
 type action struct {
 	body reflect.Type
+	raw  bool // the body is bytes of any kind
 	run  func(*call) error
 }
 
@@ -160,7 +161,7 @@ func (c *call) serve(rt *route, trust bool) error {
 	if err := c.parameters(rt); err != nil {
 		return err
 	}
-	if rt.action.body == nil {
+	if rt.action.body == nil && !rt.action.raw {
 		c.discard(c.w, c.r.Body)
 	}
 	return rt.action.run(c)

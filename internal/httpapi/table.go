@@ -14,6 +14,7 @@ func table() []route {
 	all = append(all, sessionRoutes()...)
 	all = append(all, settingRoutes()...)
 	all = append(all, runRoutes()...)
+	all = append(all, assetRoutes()...)
 	all = append(all, logRoutes()...)
 	all = append(all, deliveryRoutes()...)
 	return append(all, adminRoutes()...)

@@ -105,7 +105,7 @@ func (s *server) run(ctx context.Context, row *eventlog.RunRow, whole bool) (api
 		QueuePosition: row.Position,
 		Request: api.RunRequest{Source: row.Source, Actor: row.Actor, TextPreview: row.TextPreview,
 			Route: row.Route, Provider: row.Provider, Model: row.Model},
-		Outputs: []api.Output{}, Deliveries: []api.Delivery{},
+		InputAttachments: []api.Attachment{}, Outputs: []api.Output{}, Deliveries: []api.Delivery{},
 	}
 	if t.err != nil {
 		return out, t.err
@@ -129,6 +129,11 @@ func (s *server) run(ctx context.Context, row *eventlog.RunRow, whole bool) (api
 	}
 	if d, ok := created.Data.(*event.RunCreated); ok {
 		out.InputMetadata = api.Raw(d.Metadata)
+		for _, it := range d.Input {
+			if a := it.Asset; a != nil {
+				out.InputAttachments = append(out.InputAttachments, api.Attachment{AssetID: string(a.ID), MediaType: a.MediaType, Name: a.Name, Bytes: a.Bytes})
+			}
+		}
 	}
 	if row.OutputSeq == 0 {
 		return out, nil // deliveries come with an output

@@ -40,6 +40,10 @@ type Request struct {
 	Output          canonjson.Value
 	MaxOutputTokens int // 0: the vendor's default
 
+	// Continues: the last message is what the model said before it paused
+	// (FinishPause); it is to go on from there.
+	Continues bool
+
 	// Facts about the step, for the scripted model and for cache keys.
 	SessionID string
 	Turn      int // from 1; a repair keeps the turn's number
@@ -70,23 +74,37 @@ type ContentKind string
 // The kinds of content.
 const (
 	Text       ContentKind = "text"
+	Image      ContentKind = "image"       // user messages: MediaType, Data
+	File       ContentKind = "file"        // user messages: MediaType (application/pdf), Data, Name = file name or empty
 	Reasoning  ContentKind = "reasoning"   // State only, for the provider that made it
 	ToolCall   ContentKind = "tool_call"   // CallID, Name, Text = arguments (canonical JSON object)
 	ToolResult ContentKind = "tool_result" // CallID, Text, IsError
+	Hosted     ContentKind = "hosted"      // a call, or a result, of a tool that the provider runs: State only, as with Reasoning
 )
 
-// Content is one part of a message.
+// Content is one part of a message. The parts of an assistant message stand in
+// the order in which the model gave them.
 type Content struct {
-	Kind    ContentKind
-	Text    string
-	CallID  string // the daemon's own id, never the vendor's
-	Name    string
-	IsError bool
-	// State is what a provider wants back, byte for byte, and Maker the
-	// provider and model that made it ("openai_compatible/qwen3"). It is sent
-	// only to its maker.
+	Kind      ContentKind
+	Text      string
+	CallID    string // the daemon's own id, never the vendor's
+	Name      string
+	IsError   bool
+	MediaType string // of Data
+	Data      []byte // the file's bytes; shared, never changed
+	// State is what a provider wants back with this part, byte for byte, and
+	// Maker the provider and model that made it ("openai_compatible/qwen3"). It
+	// is sent only to its maker. Text and calls may have one too (a signature).
 	State []byte
 	Maker string
+}
+
+// StateFor gives the state of a part if maker made it, else nil.
+func (c *Content) StateFor(maker string) []byte {
+	if c.Maker != maker {
+		return nil
+	}
+	return c.State
 }
 
 // ToolDefinition is a tool as the model sees it.
@@ -111,10 +129,16 @@ const (
 	ToolInputStart PartKind = "tool_input_start"
 	ToolInputDelta PartKind = "tool_input_delta"
 	ToolCallWhole  PartKind = "tool_call" // ends the input: Text = the whole arguments as sent
-	HostedCall     PartKind = "hosted_call"
-	HostedResult   PartKind = "hosted_result"
-	UsagePart      PartKind = "usage" // running totals: the last one counts
-	Finish         PartKind = "finish"
+	// HostedCall is a call that the provider runs itself: Name, WireID, Text =
+	// its arguments (or empty), State. It stands alone under its own index.
+	HostedCall PartKind = "hosted_call"
+	// HostedResult ends the HostedCall of the same WireID, of this answer or of
+	// the one that paused before it. It has an index of its own; State is what
+	// goes back, Text a short account for the record (or empty), IsError says
+	// that the call failed.
+	HostedResult PartKind = "hosted_result"
+	UsagePart    PartKind = "usage" // running totals: the last one counts
+	Finish       PartKind = "finish"
 )
 
 // Part is one piece of a streamed answer. Index is the position of its output
@@ -125,11 +149,15 @@ type Part struct {
 	Index  int
 	Text   string // a delta, or the whole value of a tool call's arguments
 	Name   string // tool name
-	WireID string // the vendor's call id, kept for diagnosis only
-	State  []byte
-	Usage  *Usage       // UsagePart only
-	Reason FinishReason // Finish only
-	Raw    string       // Finish: the vendor's own word; bounded to 64 bytes
+	WireID string // the vendor's call id, kept for diagnosis and to pair hosted results
+	// State is what the provider wants back with this part: of reasoning, of
+	// hosted calls and results, and, with TextEnd and ToolCallWhole, of a
+	// signature. Only its maker gets it.
+	State   []byte
+	IsError bool         // HostedResult only
+	Usage   *Usage       // UsagePart only
+	Reason  FinishReason // Finish only
+	Raw     string       // Finish: the vendor's own word; bounded to 64 bytes
 }
 
 // FinishReason says why a model stopped.
@@ -137,10 +165,14 @@ type FinishReason string
 
 // The reasons. Unknown means that the vendor gave none although the answer is whole.
 const (
-	FinishStop    FinishReason = "stop"
-	FinishTools   FinishReason = "tool_calls"
-	FinishLength  FinishReason = "length"
-	FinishFilter  FinishReason = "content_filter"
+	FinishStop   FinishReason = "stop"
+	FinishTools  FinishReason = "tool_calls"
+	FinishLength FinishReason = "length"
+	FinishFilter FinishReason = "content_filter"
+	// FinishPause: the provider stopped in the middle, mostly while a hosted
+	// call is open. What came goes back unchanged as the last assistant message,
+	// and the model goes on.
+	FinishPause   FinishReason = "pause"
 	FinishUnknown FinishReason = "unknown"
 )
 

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/contract"
@@ -107,6 +108,10 @@ func (s *State) start(e *event.Event, d *event.RunStarted) error {
 		r.Contract = &Pinned{Schema: schema, Budget: d.OutputContract.MaxRepairAttempts}
 	}
 	for _, in := range q.Created.Input {
+		if in.Asset != nil {
+			r.Items = append(r.Items, Item{Kind: ItemAsset, Asset: in.Asset})
+			continue
+		}
 		r.Items = append(r.Items, Item{Kind: ItemUser, Content: in.Content, Value: in.Value})
 	}
 	s.Active = r
@@ -200,13 +205,22 @@ func (r *Run) applyStep(e *event.Event) {
 	st := r.Step
 	switch d := e.Data.(type) {
 	case *event.ModelCallStarted:
+		if st.Paused { // what came stands, whatever becomes of the next attempt
+			st.Kept = append(st.Kept, st.inOrder(st.Attempt.Number)...)
+		}
 		st.Attempt = Attempt{Number: d.Attempt, Epoch: e.Epoch, Open: true}
-		st.RetryAt, st.Failed, st.Parts = "", nil, nil
+		st.RetryAt, st.Failed, st.Parts, st.Paused = "", nil, nil, false
 	case *event.ModelCallCompleted:
 		if d.Attempt == st.Attempt.Number {
 			st.Attempt.Open = false
-			st.Usage = usageOf(d.Usage)
-			r.Usage = r.Usage.Add(st.Usage)
+			u := usageOf(d.Usage)
+			if r.Usage = r.Usage.Add(u); st.Pauses > 0 {
+				u = u.Add(st.Usage)
+			}
+			if st.Usage = u; d.Paused {
+				st.Paused = true
+				st.Pauses++
+			}
 		}
 	case *event.ModelCallFailed:
 		if d.Attempt != st.Attempt.Number {
@@ -225,7 +239,7 @@ func (r *Run) applyStep(e *event.Event) {
 		st.RetryAt = d.At
 	case *event.TextEnded:
 		if !d.Partial {
-			st.Parts = append(st.Parts, Item{Kind: ItemText, Step: st.ID, Content: d.Content, Part: d.Part})
+			st.Parts = append(st.Parts, Item{Kind: ItemText, Step: st.ID, Content: d.Content, State: d.State, Maker: d.Maker, Part: d.Part})
 		}
 	case *event.ReasoningEnded:
 		if !d.Partial && d.State != "" {
@@ -238,12 +252,18 @@ func (r *Run) applyStep(e *event.Event) {
 	case *event.StepEnded:
 		r.endStep()
 	case *event.StepFailed:
-		if st.Whole && len(st.Calls) > 0 {
+		if st.Whole && st.local() {
 			r.endStep() // its effects happened: a later run must see them
 		}
 		r.Step = nil
 	case *event.ToolRequested:
 		r.request(e.CallID, d)
+	case *event.ToolCompleted:
+		st.hosted(d.Maker, d.State, d.Part)
+		r.applyCall(e)
+	case *event.ToolFailed:
+		st.hosted(d.Maker, d.State, d.Part)
+		r.applyCall(e)
 	default:
 		r.applyCall(e)
 	}
@@ -253,12 +273,43 @@ func (r *Run) request(id event.CallID, d *event.ToolRequested) {
 	c := &Call{
 		ID: id, Original: d.Original, Name: d.Name, Part: d.Part, Arguments: d.Arguments, Large: d.Large,
 		Malformed: d.Malformed, Level: d.Level, State: CallRequested,
+		Hosted: d.Source == SourceHosted, WireID: d.WireID, MadeIn: r.Step.Attempt.Number, Sealed: d.State, SealedBy: d.Maker,
+	}
+	if c.Hosted {
+		r.Step.hosted(d.Maker, d.State, d.Part)
 	}
 	if t := r.tool(d.Name); t != nil {
 		c.Idempotent = t.Idempotent
 	}
 	r.Step.Calls = append(r.Step.Calls, c)
 	r.ToolCalls++
+}
+
+// hosted keeps a block of a hosted call or of its result as the provider gave it.
+func (st *Step) hosted(maker, state string, part int) {
+	if state != "" {
+		st.Parts = append(st.Parts, Item{Kind: ItemHosted, Step: st.ID, State: state, Maker: maker, Part: part})
+	}
+}
+
+// inOrder gives the entries of one attempt in the order of its answer: parts,
+// and the calls that run here.
+func (st *Step) inOrder(attempt int) []Item {
+	items := slices.Clone(st.Parts)
+	for _, c := range st.Calls {
+		if c.Original != "" || c.Hosted || c.MadeIn != attempt {
+			continue
+		}
+		args := c.Arguments
+		if args == nil && c.Large.Empty() { // what is no JSON object never goes back to a vendor
+			args = canonjson.Value("{}")
+		}
+		items = append(items, Item{
+			Kind: ItemCall, Step: st.ID, CallID: c.ID, Name: c.Name, Value: args, Content: c.Large, State: c.Sealed, Maker: c.SealedBy, Part: c.Part,
+		})
+	}
+	slices.SortStableFunc(items, func(a, b Item) int { return a.Part - b.Part })
+	return items
 }
 
 // applyCall folds what happens to a call. A closed call stays as it is (I-14).
@@ -323,26 +374,14 @@ func (r *Run) resolve(id event.CallID, d *event.AttentionResolved) {
 func (r *Run) endStep() {
 	st := r.Step
 	// Also calls on a repair turn are a wrong answer (I-10).
-	draft := r.Contract != nil && !st.Accepted && (len(st.Calls) == 0 || st.Repair > 0)
-	for _, it := range st.Parts {
+	draft := r.Contract != nil && !st.Accepted && (!st.local() || st.Repair > 0)
+	for _, it := range append(st.Kept, st.inOrder(st.Attempt.Number)...) {
 		it.Content = shrink(it.Content)
 		it.Draft = draft
 		r.Items = append(r.Items, it)
 	}
 	for _, c := range st.Calls {
-		if c.Original != "" {
-			continue
-		}
-		args := c.Arguments
-		if args == nil && c.Large.Empty() { // what is no JSON object never goes back to a vendor
-			args = canonjson.Value("{}")
-		}
-		r.Items = append(r.Items, Item{
-			Kind: ItemCall, Step: st.ID, CallID: c.ID, Name: c.Name, Value: args, Content: shrink(c.Large), Part: c.Part, Draft: draft,
-		})
-	}
-	for _, c := range st.Calls {
-		if c.Original != "" {
+		if c.Original != "" || c.Hosted {
 			continue
 		}
 		res := answerOf(st.Calls, c)

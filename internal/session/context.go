@@ -2,17 +2,29 @@ package session
 
 import (
 	"context"
+	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 )
 
-// Texts gives the text behind a reference, and the bytes behind a sealed one.
-type Texts func(ctx context.Context, ref string) ([]byte, error)
+// Sources give what a request shows and the state only refers to.
+type Sources struct {
+	// Text gives the bytes behind a reference, sealed ones too.
+	Text func(ctx context.Context, ref string) ([]byte, error)
+	// File gives the bytes of an asset; nil without an error when it is gone.
+	File func(ctx context.Context, id event.AssetID) ([]byte, error)
+	// Takes says whether the model reads files of this media type.
+	Takes func(mediaType string) bool
+}
+
+// MaxContextFiles bounds the files that one request shows, in bytes: those that
+// were given last come first, and in the place of the others stands their name.
+const MaxContextFiles = 24 << 20
 
 // Request builds the model request of the open step: a pure function of the
-// state, but for the texts that stand in the blob store.
-func (s *State) Request(ctx context.Context, texts Texts) (*llm.Request, error) {
+// state, but for what stands outside of it.
+func (s *State) Request(ctx context.Context, src Sources) (*llm.Request, error) {
 	r, st := s.Active, s.Active.Step
 	req := &llm.Request{
 		Model: r.Created.Route.Model, NoTools: st.NoTools, SerialTools: st.Repair > 0,
@@ -21,7 +33,7 @@ func (s *State) Request(ctx context.Context, texts Texts) (*llm.Request, error) 
 	if r.Contract != nil {
 		req.Output = r.Contract.Schema.Render()
 	}
-	b := &builder{ctx: ctx, texts: texts, run: r}
+	b := &builder{ctx: ctx, src: src, run: r, shown: s.shownFiles(src.Takes)}
 	req.System = b.text(Item{Content: r.Instructions})
 	for _, p := range s.history {
 		for i := range p.items {
@@ -31,6 +43,10 @@ func (s *State) Request(ctx context.Context, texts Texts) (*llm.Request, error) 
 	for i := range r.Items {
 		b.add(&r.Items[i])
 	}
+	for i := range st.Kept {
+		b.add(&st.Kept[i])
+	}
+	req.Continues = len(st.Kept) > 0
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -43,7 +59,8 @@ func (s *State) Request(ctx context.Context, texts Texts) (*llm.Request, error) 
 // user message.
 type builder struct {
 	ctx   context.Context
-	texts Texts
+	src   Sources
+	shown map[*event.AssetRef]bool
 	run   *Run
 	out   []llm.Message
 	step  event.StepID
@@ -57,14 +74,20 @@ func (b *builder) add(it *Item) {
 	switch it.Kind {
 	case ItemUser:
 		b.put(llm.User, "", llm.Content{Kind: llm.Text, Text: b.text(*it)})
+	case ItemAsset:
+		b.put(llm.User, "", b.file(it.Asset))
 	case ItemRepair:
 		b.put(llm.User, "", llm.Content{Kind: llm.Text, Text: RepairText(it.Content.Text, b.run.Contract.Schema)})
 	case ItemText:
-		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Text, Text: b.text(*it)})
+		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Text, Text: b.text(*it), State: b.load(it.State), Maker: it.Maker})
 	case ItemReasoning:
 		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Reasoning, State: b.load(it.State), Maker: it.Maker})
+	case ItemHosted:
+		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Hosted, State: b.load(it.State), Maker: it.Maker})
 	case ItemCall:
-		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it)})
+		b.put(llm.Assistant, it.Step, llm.Content{
+			Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), State: b.load(it.State), Maker: it.Maker,
+		})
 	case ItemResult:
 		b.put(llm.Tool, it.Step, llm.Content{Kind: llm.ToolResult, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), IsError: it.IsError})
 	}
@@ -90,10 +113,67 @@ func (b *builder) text(it Item) string {
 }
 
 func (b *builder) load(ref string) []byte {
-	if b.err != nil {
+	if b.err != nil || ref == "" {
 		return nil
 	}
-	data, err := b.texts(b.ctx, ref)
+	data, err := b.src.Text(b.ctx, ref)
 	b.err = err
 	return data
+}
+
+// shownFiles chooses the files that the request shows: those that the model
+// takes, the last ones first, within MaxContextFiles.
+func (s *State) shownFiles(takes func(string) bool) map[*event.AssetRef]bool {
+	shown, left := map[*event.AssetRef]bool{}, int64(MaxContextFiles)
+	choose := func(items []Item) {
+		for i := len(items) - 1; i >= 0; i-- {
+			a := items[i].Asset
+			if a == nil || !takes(a.MediaType) || a.Bytes > left {
+				continue
+			}
+			shown[a] = true
+			left -= a.Bytes
+		}
+	}
+	choose(s.Active.Items)
+	for i := len(s.history) - 1; i >= 0; i-- {
+		choose(s.history[i].items)
+	}
+	return shown
+}
+
+// file shows a file: text as text, anything else as it is, and what cannot be
+// shown by its name.
+func (b *builder) file(a *event.AssetRef) llm.Content {
+	name := a.Name
+	if name == "" {
+		name = string(a.ID)
+	}
+	note := func(why string) llm.Content {
+		return llm.Content{Kind: llm.Text, Text: "[The file " + name + " (" + a.MediaType + ") is not shown: " + why + ".]"}
+	}
+	switch {
+	case !b.src.Takes(a.MediaType):
+		return note("this model does not take files of its kind")
+	case !b.shown[a]:
+		return note("the files of this conversation are more than fit in one request")
+	}
+	data, err := b.src.File(b.ctx, a.ID)
+	switch {
+	case err != nil:
+		b.err = err
+		return llm.Content{}
+	case data == nil:
+		return note("it is not stored any more")
+	case IsText(a.MediaType):
+		return llm.Content{Kind: llm.Text, Text: "[The file " + name + "]\n" + string(data)}
+	case a.MediaType == "application/pdf":
+		return llm.Content{Kind: llm.File, MediaType: a.MediaType, Data: data, Name: a.Name}
+	}
+	return llm.Content{Kind: llm.Image, MediaType: a.MediaType, Data: data, Name: a.Name}
+}
+
+// IsText says whether files of a media type are shown to a model as text.
+func IsText(mediaType string) bool {
+	return strings.HasPrefix(mediaType, "text/") || mediaType == "application/json"
 }

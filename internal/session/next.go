@@ -83,8 +83,20 @@ func Next(s *State) []Action {
 		w := newScript(s)
 		w.startAttempt(st.Attempt.Number + 1)
 		return []Action{Append{NotBefore: st.RetryAt, Events: w.out}}
+	case st.Paused && st.Pauses <= MaxPauses:
+		w := newScript(s)
+		w.startAttempt(st.Attempt.Number + 1)
+		return decide(w)
+	case st.Paused:
+		w := newScript(s)
+		message := "the provider paused more than " + strconv.Itoa(MaxPauses) + " times in one step"
+		w.closeHosted(st)
+		w.add(&event.StepFailed{Class: string(llm.UnknownClass), Message: message})
+		w.fail("model_paused", message)
+		return decide(w)
 	case st.Failed != nil:
 		w := newScript(s)
+		w.closeHosted(st)
 		w.add(&event.StepFailed{Class: st.Failed.Class, Message: st.Failed.Message})
 		w.fail("model_"+st.Failed.Class, st.Failed.Message)
 		return decide(w)
@@ -174,6 +186,7 @@ func (s *State) abandon() *script {
 	w.failAbandoned()
 	if st.Abandoned+1 >= MaxAbandoned {
 		message := "the daemon ended " + strconv.Itoa(MaxAbandoned) + " times in this step"
+		w.closeHosted(st)
 		w.add(&event.StepFailed{Class: string(llm.Abandoned), Message: message})
 		w.fail("recovery_exhausted", message)
 		return w
@@ -193,7 +206,7 @@ func (w *script) failAbandoned() {
 // then the next turn; an answer without calls is verified.
 func (s *State) settle() []Action {
 	st := s.Active.Step
-	if len(st.Calls) == 0 {
+	if !st.local() {
 		return s.verify()
 	}
 	w := newScript(s)

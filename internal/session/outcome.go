@@ -1,6 +1,8 @@
 package session
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
@@ -10,15 +12,17 @@ import (
 
 // OutputPart is one part of a model's answer as the engine collected it.
 type OutputPart struct {
-	Kind  llm.PartKind // TextEnd, ReasoningEnd or ToolCallWhole
+	Kind  llm.PartKind // TextEnd, ReasoningEnd, ToolCallWhole, HostedCall or HostedResult
 	Index int
 	Text  string // whole value, or what had come of it
 	Name  string
 	Open  bool // its end never came
 	// Invalid says why a call's arguments do not meet the tool's schema.
 	Invalid string
-	State   string // reasoning: reference of the sealed blob
+	State   string // reference of the sealed blob that goes back to its maker
 	Maker   string
+	WireID  string // hosted calls and results: what pairs them
+	IsError bool   // of a hosted result
 }
 
 // Answer is what one attempt gave, whole or broken.
@@ -29,6 +33,16 @@ type Answer struct {
 	Usage       *llm.Usage
 	Duration    time.Duration
 	FirstOutput time.Duration
+}
+
+// calls says whether the answer calls a tool that runs here.
+func (a *Answer) calls() bool {
+	for i := range a.Parts {
+		if a.Parts[i].Kind == llm.ToolCallWhole {
+			return true
+		}
+	}
+	return false
 }
 
 // hasOutput says whether some of the answer proper had come: text or a call.
@@ -42,18 +56,22 @@ func (a *Answer) hasOutput() bool {
 }
 
 // Answered tells a whole answer as events: parts, the attempt's end, the calls
-// as requested, and that the step's output is whole. No tool starts before that (I-13).
+// as requested, and that the step's output is whole. No tool starts before that
+// (I-13). Hosted calls are told with their outcome. After a pause the output is
+// not whole: the provider goes on in the step's next attempt, and a hosted call
+// may stay open until then.
 func Answered(s *State, a *Answer) []event.Event {
 	st := s.Active.Step
 	w := newScript(s)
 	msg := messageID(st.ID)
+	paused := a.Finish == llm.FinishPause && !a.calls()
 	calls := 0
 	for i := range a.Parts {
 		p := &a.Parts[i]
 		switch p.Kind {
 		case llm.TextEnd:
 			if p.Text != "" {
-				w.add(&event.TextEnded{Content: event.TextContent(p.Text), MessageID: msg, Part: p.Index})
+				w.add(&event.TextEnded{Content: event.TextContent(p.Text), Maker: p.Maker, MessageID: msg, Part: p.Index, State: p.State})
 			}
 		case llm.ReasoningEnd:
 			w.add(&event.ReasoningEnded{Maker: p.Maker, MessageID: msg, Part: p.Index, State: p.State})
@@ -61,14 +79,33 @@ func Answered(s *State, a *Answer) []event.Event {
 	}
 	w.add(&event.ModelCallCompleted{
 		Attempt: st.Attempt.Number, DurationMS: a.Duration.Milliseconds(), FirstOutputMS: a.FirstOutput.Milliseconds(),
-		RawFinish: bounded(a.RawFinish, 64), Usage: TokenUsage(a.Usage),
+		Paused: paused, RawFinish: bounded(a.RawFinish, 64), Usage: TokenUsage(a.Usage),
 	})
+	open := st.openHosted()
 	for i := range a.Parts {
-		if a.Parts[i].Kind == llm.ToolCallWhole {
+		switch p := &a.Parts[i]; p.Kind {
+		case llm.ToolCallWhole:
 			calls++
-			s.requested(w, &a.Parts[i], msg)
+			s.requested(w, p, msg)
+		case llm.HostedCall:
+			calls++
+			wire := bounded(p.WireID, maxWireID)
+			if id, ok := open[wire]; ok { // an id that is given again ends the call that had it
+				w.failHosted([]event.CallID{id})
+			}
+			open[wire] = s.requestedHosted(w, p, msg)
+		case llm.HostedResult:
+			wire := bounded(p.WireID, maxWireID)
+			if id, ok := open[wire]; ok {
+				w.about(id, hostedOutcome(p))
+				delete(open, wire)
+			}
 		}
 	}
+	if paused {
+		return w.out
+	}
+	w.failHosted(slices.Sorted(maps.Values(open))) // I-12
 	w.add(&event.InferenceCompleted{Calls: calls, Finish: string(a.Finish), MessageID: msg})
 	w.enter(PhaseAction)
 	return w.out
@@ -80,6 +117,7 @@ func (s *State) requested(w *script, p *OutputPart, msg string) {
 	if t := s.Active.tool(d.Name); t != nil {
 		d.Level, d.Source = t.Level, t.Source
 	}
+	d.State, d.Maker = p.State, p.Maker
 	args, err := canonjson.Canonicalize([]byte(p.Text), canonjson.Limits{})
 	switch {
 	case err != nil:
@@ -96,6 +134,58 @@ func (s *State) requested(w *script, p *OutputPart, msg string) {
 	}
 	w.about(CallIDAt(w.step, s.Active.Step.Attempt.Number, p.Index), d)
 }
+
+// openHosted gives the hosted calls that a pause left without a result, by the
+// provider's ids.
+func (st *Step) openHosted() map[string]event.CallID {
+	open := map[string]event.CallID{}
+	for _, c := range st.Calls {
+		if c.Hosted && c.State != CallDone {
+			open[c.WireID] = c.ID
+		}
+	}
+	return open
+}
+
+// maxWireID bounds a provider's call id in the log, in bytes.
+const maxWireID = 128
+
+// requestedHosted records a call that the provider runs, and gives its id.
+func (s *State) requestedHosted(w *script, p *OutputPart, msg string) event.CallID {
+	d := &event.ToolRequested{
+		Level: "read", Maker: p.Maker, MessageID: msg, Name: cleanName(p.Name), Part: p.Index, Source: SourceHosted, State: p.State,
+		WireID: bounded(p.WireID, maxWireID),
+	}
+	args, err := canonjson.Canonicalize([]byte(p.Text), canonjson.Limits{})
+	switch {
+	case err != nil || args[0] != '{':
+		d.Raw = event.TextContent(p.Text)
+	case len(args) > event.InlineLimit:
+		d.Large = event.Content{Text: string(args)}
+	default:
+		d.Arguments = args
+	}
+	id := CallIDAt(w.step, s.Active.Step.Attempt.Number, p.Index)
+	w.about(id, d)
+	return id
+}
+
+func hostedOutcome(p *OutputPart) event.Data {
+	if p.IsError {
+		return &event.ToolFailed{Maker: p.Maker, Message: event.TextContent(p.Text), Part: p.Index, State: p.State}
+	}
+	return &event.ToolCompleted{Maker: p.Maker, Output: event.TextContent(p.Text), Part: p.Index, State: p.State}
+}
+
+// failHosted closes hosted calls whose results never came.
+func (w *script) failHosted(ids []event.CallID) {
+	for _, id := range ids {
+		w.about(id, &event.ToolFailed{Message: event.Content{Text: TextNoHostedResult}})
+	}
+}
+
+// closeHosted closes the hosted calls that a pause left open, before the step ends.
+func (w *script) closeHosted(st *Step) { w.failHosted(slices.Sorted(maps.Values(st.openHosted()))) }
 
 // cleanName bounds what a model may put as a tool's name into the log.
 func cleanName(name string) string { return bounded(name, 128) }
@@ -122,7 +212,7 @@ func Failed(s *State, a *Answer, e *llm.Error, now time.Time, jitter float64) []
 			w.add(&event.TextEnded{Content: event.TextContent(p.Text), MessageID: msg, Part: p.Index, Partial: true})
 		case p.Kind == llm.ReasoningEnd:
 			w.add(&event.ReasoningEnded{Maker: p.Maker, MessageID: msg, Part: p.Index, Partial: true})
-		case p.Kind == llm.ToolCallWhole:
+		case p.Kind == llm.ToolCallWhole, p.Kind == llm.HostedCall:
 			w.add(&event.ToolInputEnded{Content: event.TextContent(p.Text), MessageID: msg, Name: cleanName(p.Name), Part: p.Index, Partial: true})
 		}
 	}

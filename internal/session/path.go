@@ -32,8 +32,10 @@ const (
 	TextToolsDisabled   = "Tools are disabled after the maximum agent steps"
 	TextRepairNoTools   = "Tools are disabled while an answer is corrected"
 	// TextUnknown follows TextInterrupted in what the model is told of a call in doubt.
-	TextUnknown    = "; outcome unknown: it may have taken effect"
-	TextCutByLimit = "The output limit cut this call before it was whole; it did not run"
+	TextUnknown = "; outcome unknown: it may have taken effect"
+	// TextNoHostedResult is the outcome of a hosted call whose result never came.
+	TextNoHostedResult = "Provider did not return a tool result"
+	TextCutByLimit     = "The output limit cut this call before it was whole; it did not run"
 )
 
 // Notes that stand in a later run's context in the place of an answer.
@@ -41,6 +43,9 @@ const (
 	NoteFailed  = "[This task ended without an answer.]"
 	NoteStopped = "[This task was stopped before it was done. Do not take it up again unless asked.]"
 )
+
+// SourceHosted marks a call that the provider runs itself.
+const SourceHosted = "hosted"
 
 // OutcomeUnknown marks a call that had started and whose effect nobody knows.
 const OutcomeUnknown = "unknown"

@@ -199,7 +199,7 @@ func (h *history) answer() *session.Answer {
 	}
 	for i := range rapid.IntRange(0, 3).Draw(h.r, "parts") {
 		p := session.OutputPart{Index: i}
-		switch h.pick("part", "right", "wrong", "large", "reasoning", "call", "call", "call") {
+		switch h.pick("part", "right", "wrong", "large", "reasoning", "call", "call", "call", "hosted", "result") {
 		case "right":
 			p.Kind, p.Text = llm.TextEnd, `{"n":1}`
 		case "wrong":
@@ -213,11 +213,21 @@ func (h *history) answer() *session.Answer {
 			p.Kind, a.Finish = llm.ToolCallWhole, llm.FinishTools
 			p.Name = h.pick("tool", "think", "look", "note", "charge", "pay", "mail", "wipe", "fly")
 			p.Text = h.pick("arguments", `{}`, `{"a":1}`, `[1]`, `{"a":`)
+		case "hosted", "result":
+			p.Kind, p.Name, p.Text = llm.HostedCall, "web_search", h.pick("arguments", `{"q":"x"}`, "", `{"a":`)
+			if p.WireID = h.pick("wire id", "srv_1", "srv_2", ""); h.pick("block", "call", "result") == "result" {
+				p.Kind, p.IsError = llm.HostedResult, rapid.Bool().Draw(h.r, "failed")
+			}
+			p.State, p.Maker = event.RefOf([]byte("state")), "scripted/m"
+			h.blobs[p.State] = []byte("state")
 		}
 		a.Parts = append(a.Parts, p)
 	}
-	if h.pick("end", "as it is", "as it is", "as it is", "cut") == "cut" {
+	switch h.pick("end", "as it is", "as it is", "as it is", "cut", "pause") {
+	case "cut":
 		a.Finish = llm.FinishLength
+	case "pause":
+		a.Finish = llm.FinishPause
 	}
 	return a
 }

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/go-json-experiment/json"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
@@ -78,7 +80,7 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 	case *event.SessionClosed:
 		set(derived.Sessions, session, str("status", Closed), str("updated_at", at))
 	case *event.SessionErased:
-		for _, t := range []derived.Table{derived.Sessions, derived.Aliases, derived.Runs, derived.Queue, derived.Idempotency, derived.ToolStarts} {
+		for _, t := range []derived.Table{derived.Sessions, derived.Aliases, derived.Runs, derived.Queue, derived.Idempotency, derived.ToolStarts, derived.AssetUses} {
 			remove(t, session)
 		}
 		insert(derived.Sessions, session, str("user_id", e.UserID), str("status", Erased), str("updated_at", at))
@@ -87,6 +89,11 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 			str("submitted_at", at), str("updated_at", at), num("created_seq", e.Seq), str("source", d.Source), str("actor", d.Actor),
 			str("text_preview", d.TextPreview), str("route", d.Route.Name), str("provider", d.Route.Provider), str("model", d.Route.Model))
 		insert(derived.Queue, run, num("created_seq", e.Seq), str("status", StatusQueued), str("submitted_at", at), str("user_id", e.UserID))
+		for i, it := range d.Input {
+			if it.Asset != nil && !usedBefore(d.Input[:i], it.Asset.ID) {
+				insert(derived.AssetUses, append(run[:2:2], str("asset_id", string(it.Asset.ID))), str("user_id", e.UserID))
+			}
+		}
 		if k := d.Idempotency; k != nil {
 			insert(derived.Idempotency, []derived.Col{session[0], str("operation", k.Operation), str("key_hash", k.KeyHash)},
 				str("fingerprint", k.Fingerprint), str("contract", k.Contract), run[1])
@@ -114,6 +121,11 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 		insert(derived.ToolStarts, []derived.Col{session[0], str("call_id", string(e.CallID))}, run[1])
 	}
 	return out
+}
+
+// usedBefore says whether earlier items of the input name the asset already.
+func usedBefore(items []event.InputItem, id event.AssetID) bool {
+	return slices.ContainsFunc(items, func(it event.InputItem) bool { return it.Asset != nil && it.Asset.ID == id })
 }
 
 func str(name, value string) derived.Col       { return derived.Col{Name: name, Value: value} }

@@ -92,7 +92,8 @@ func (w *world) resolved() bool {
 	if w.s.Active == nil || w.s.Active.Step == nil {
 		return false
 	}
-	return slices.ContainsFunc(w.s.Active.Step.Parts, func(p session.Item) bool { return len(p.Content.Text) > event.InlineLimit })
+	long := func(p session.Item) bool { return len(p.Content.Text) > event.InlineLimit }
+	return slices.ContainsFunc(w.s.Active.Step.Parts, long) || slices.ContainsFunc(w.s.Active.Step.Kept, long)
 }
 
 type script struct {
@@ -199,8 +200,20 @@ func (x *script) captured(d *event.RunCreated) {
 	d.MaxTurns = x.number("max_turns", d.MaxTurns)
 	d.OnDoubt = event.OnDoubt(x.arg("on_doubt", string(d.OnDoubt)))
 	for _, a := range x.d.CmdArgs {
-		if a.Key == "target" {
+		switch a.Key {
+		case "target":
 			d.ReplyTargets = append(d.ReplyTargets, event.ReplyTarget{Type: "webhook", URL: a.SingleVal(x.t)})
+		case "asset": // type:name:size
+			media, rest, _ := strings.Cut(a.SingleVal(x.t), ":")
+			name, size, _ := strings.Cut(rest, ":")
+			n, err := strconv.ParseInt(size, 10, 64)
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			ref := event.RefOf([]byte(name))
+			d.Input = append(d.Input, event.InputItem{Type: event.InputAsset, Asset: &event.AssetRef{
+				Bytes: n, Digest: ref[:16], ID: event.AssetID("ast_" + name), MediaType: media, Name: name,
+			}})
 		}
 	}
 }
@@ -246,6 +259,15 @@ func (x *script) answer() *session.Answer {
 		case "reasoning":
 			p.Kind, p.State, p.Maker = llm.ReasoningEnd, event.RefOf([]byte(rest)), "scripted/m"
 			x.blobs[p.State] = []byte(rest)
+		case "hosted":
+			p.Kind = llm.HostedCall
+			p.WireID, rest, _ = strings.Cut(rest, " ")
+			p.Name, p.Text, _ = strings.Cut(rest, " ")
+			x.seal(&p)
+		case "result", "error":
+			p.Kind, p.IsError = llm.HostedResult, kind == "error"
+			p.WireID, p.Text, _ = strings.Cut(rest, " ")
+			x.seal(&p)
 		default:
 			x.t.Fatalf("no part %q", kind)
 		}
@@ -256,6 +278,13 @@ func (x *script) answer() *session.Answer {
 		a.Usage = nil
 	}
 	return a
+}
+
+// seal gives a part the block that its provider wants back.
+func (x *script) seal(p *session.OutputPart) {
+	block := []byte("block of " + p.WireID + " " + p.Text)
+	p.State, p.Maker = event.RefOf(block), "scripted/m"
+	x.blobs[p.State] = block
 }
 
 func (x *script) fail() string {
@@ -377,6 +406,9 @@ func requestText(req *llm.Request) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "turn %d attempt %d repair %d, no tools %v, serial %v, output %s\n",
 		req.Turn, req.Attempt, req.Repair, req.NoTools, req.SerialTools, req.Output)
+	if req.Continues {
+		b.WriteString("goes on from the last message\n")
+	}
 	for _, m := range req.Messages {
 		fmt.Fprintf(&b, "%s\n", m.Role)
 		for _, c := range m.Parts {
@@ -391,6 +423,10 @@ func requestText(req *llm.Request) string {
 				fmt.Fprintf(&b, "  result %s error=%v %q\n", c.CallID, c.IsError, text)
 			case llm.Reasoning:
 				fmt.Fprintf(&b, "  reasoning %q of %s\n", c.State, c.Maker)
+			case llm.Image, llm.File:
+				fmt.Fprintf(&b, "  %s %s %s %q\n", c.Kind, c.MediaType, c.Name, c.Data)
+			case llm.Hosted:
+				fmt.Fprintf(&b, "  hosted %q of %s\n", c.State, c.Maker)
 			default:
 				fmt.Fprintf(&b, "  text %q\n", text)
 			}

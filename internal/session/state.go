@@ -22,6 +22,7 @@ const (
 	MaxRetries           = 4   // further attempts after the first that failed
 	MaxAbandoned         = 20  // attempts of one step or call that a crash may cut before it fails
 	MaxToolAttempts      = 5   // of an idempotent call whose outcome is not known
+	MaxPauses            = 10  // of the provider in one step
 )
 
 // State is what the rules know of a session. It is bounded: finished runs live
@@ -116,8 +117,12 @@ type Step struct {
 	Usage  *llm.Usage
 	// Accepted: the answer meets the contract.
 	Accepted bool
-	Parts    []Item // text, reasoning and calls, in the order of the answer
+	Parts    []Item // text, reasoning and hosted blocks of the last attempt, in the order of the answer
 	Calls    []*Call
+	// What came before the provider paused, in order; it is shown to it again.
+	Kept   []Item
+	Paused bool // the last attempt ended in a pause
+	Pauses int
 }
 
 // Attempt is the last physical attempt of a step.
@@ -150,6 +155,11 @@ type Call struct {
 	Malformed  string
 	Level      string
 	Idempotent bool
+	Hosted     bool   // run by the provider
+	WireID     string // hosted: the provider's id
+	MadeIn     int    // attempt of the step that asked for it
+	SealedBy   string // maker of Sealed
+	Sealed     string // blob that goes back with the call
 
 	State   CallState
 	Attempt int    // from 1 once started
@@ -170,10 +180,12 @@ type ItemKind string
 // The kinds of entries.
 const (
 	ItemUser      ItemKind = "user"
+	ItemAsset     ItemKind = "asset" // a file of the user
 	ItemText      ItemKind = "text"
 	ItemReasoning ItemKind = "reasoning"
 	ItemCall      ItemKind = "call"
 	ItemResult    ItemKind = "result"
+	ItemHosted    ItemKind = "hosted" // a block of a hosted call or its result
 	ItemRepair    ItemKind = "repair" // our request for a corrected answer
 )
 
@@ -183,10 +195,11 @@ type Item struct {
 	Step    event.StepID
 	Content event.Content
 	Value   canonjson.Value // user: structured input; call: arguments
+	Asset   *event.AssetRef
 	CallID  event.CallID
 	Name    string
 	IsError bool
-	State   string // reasoning: sealed blob
+	State   string // sealed blob, for its maker alone
 	Maker   string
 	Part    int
 	// Draft marks a wrong answer and the request to repair it: they are shown
@@ -210,6 +223,7 @@ func (s *State) Clone() *State {
 		if r.Step != nil {
 			st := *r.Step
 			st.Parts = st.Parts[:len(st.Parts):len(st.Parts)]
+			st.Kept = st.Kept[:len(st.Kept):len(st.Kept)]
 			st.Calls = make([]*Call, len(r.Step.Calls))
 			for i, call := range r.Step.Calls {
 				cc := *call
@@ -294,6 +308,16 @@ func (s *State) HasOpenActs() bool {
 	}
 	for _, c := range s.Active.Step.Calls {
 		if c.State == CallStarted {
+			return true
+		}
+	}
+	return false
+}
+
+// local says whether the step's answer calls a tool that runs here.
+func (st *Step) local() bool {
+	for _, c := range st.Calls {
+		if !c.Hosted {
 			return true
 		}
 	}

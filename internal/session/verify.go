@@ -16,15 +16,22 @@ import (
 // contract passes (I-09).
 func (s *State) verify() []Action {
 	r, st := s.Active, s.Active.Step
-	var text strings.Builder
-	for _, p := range st.Parts {
-		if p.Kind != ItemText {
-			continue
-		}
-		if p.Content.Ref != "" {
+	// text is all that the model said; last what it said after its last hosted call.
+	var text, last strings.Builder
+	for _, p := range append(st.Kept[:len(st.Kept):len(st.Kept)], st.inOrder(st.Attempt.Number)...) {
+		switch {
+		case p.Kind == ItemHosted:
+			last.Reset()
+		case p.Kind != ItemText:
+		case p.Content.Ref != "":
 			return []Action{Resolve{Ref: p.Content.Ref}}
+		default:
+			if last.Len() == 0 && text.Len() > 0 && p.Content.Text != "" {
+				text.WriteString("\n\n") // a hosted call stood between
+			}
+			text.WriteString(p.Content.Text)
+			last.WriteString(p.Content.Text)
 		}
-		text.WriteString(p.Content.Text)
 	}
 	w := newScript(s)
 	w.enter(PhaseVerifying)
@@ -51,7 +58,11 @@ func (s *State) verify() []Action {
 		verdict.Error = "$: the output limit cut the answer"
 	} else {
 		var err error
-		if value, err = r.Contract.Schema.Check(text.String()); err != nil {
+		if value, err = r.Contract.Schema.Check(text.String()); err != nil && last.Len() < text.Len() {
+			// Words that led up to a search are no part of the answer.
+			value, err = r.Contract.Schema.Check(last.String())
+		}
+		if err != nil {
 			verdict.Error = err.Error()
 		}
 	}
@@ -141,6 +152,10 @@ func (s *State) stopRun() []Action {
 			if c.State == CallDone {
 				continue
 			}
+			if c.Hosted {
+				w.failHosted([]event.CallID{c.ID})
+				continue
+			}
 			d := &event.ToolInterrupted{Message: TextInterrupted, Reason: "the run was stopped"}
 			if (c.State == CallStarted || c.State == CallPlanned) && effect(c) {
 				d.Outcome = OutcomeUnknown
@@ -165,10 +180,12 @@ func (s *State) Resolve(ref, text string) {
 		return
 	}
 	st := s.Active.Step
-	st.Parts = slices.Clone(st.Parts) // a clone of the state shares them
-	for i := range st.Parts {
-		if p := &st.Parts[i]; p.Content.Ref == ref {
-			p.Content = event.Content{Text: text, Replaced: p.Content.Replaced}
+	for _, list := range []*[]Item{&st.Parts, &st.Kept} {
+		*list = slices.Clone(*list) // a clone of the state shares them
+		for i := range *list {
+			if p := &(*list)[i]; p.Content.Ref == ref {
+				p.Content = event.Content{Text: text, Replaced: p.Content.Replaced}
+			}
 		}
 	}
 }

@@ -227,8 +227,14 @@ func (w *writer) erase(ctx context.Context, id event.SessionID) error {
 	if _, err := w.st.exec(ctx, []byte("DELETE FROM main.snapshots WHERE session_id = ?"), string(id)); err != nil {
 		return err
 	}
-	return w.exec("INSERT OR IGNORE INTO main.facts (name, value) VALUES ('unswept', 1)")
+	if err := w.eraseAssets(ctx, id); err != nil {
+		return err
+	}
+	return w.exec(markUnswept)
 }
+
+// markUnswept remembers that content was taken out whose bytes may still stand in pages.
+const markUnswept = "INSERT OR IGNORE INTO main.facts (name, value) VALUES ('unswept', 1)"
 
 func (w *writer) eraseRow(ctx context.Context, row *logRow) error {
 	if err := row.Erase(); err != nil {

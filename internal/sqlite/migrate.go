@@ -27,17 +27,6 @@ type migration struct {
 	checksum string
 }
 
-// NewerError says that a newer version of the program has written the database.
-type NewerError struct {
-	What         string // what is newer: the schema, or the derived rows
-	Found, Known int
-}
-
-func (e *NewerError) Error() string {
-	return fmt.Sprintf("the database was written by a newer version of holdfast: its %s are of version %d, this program knows %d; run the newer program",
-		e.What, e.Found, e.Known)
-}
-
 // migrations lists the embedded steps in order.
 func migrations() ([]migration, error) {
 	entries, err := fs.ReadDir(migrationFiles, "migrations")
@@ -62,7 +51,8 @@ func migrations() ([]migration, error) {
 }
 
 // migrate brings the schema up to date, each step in a transaction of its own.
-func migrate(ctx context.Context, conn *sql.Conn) error {
+// A database of a newer program gives a *NewerError, and nothing of it changed.
+func migrate(ctx context.Context, conn *sql.Conn, generation int) error {
 	steps, err := migrations()
 	if err != nil {
 		return err
@@ -81,6 +71,11 @@ func migrate(ctx context.Context, conn *sql.Conn) error {
 	for i, m := range done {
 		if m.version != steps[i].version || m.checksum != steps[i].checksum {
 			return fmt.Errorf("migration %s of the database is not the one of this program", m.name)
+		}
+	}
+	if len(done) > 0 {
+		if err := newerFacts(ctx, conn, generation); err != nil {
+			return err
 		}
 	}
 	for _, m := range steps[len(done):] {

@@ -48,6 +48,9 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 			return nil, err
 		}
 	}
+	if err := w.checkUses(ctx, r.append.Uses); err != nil {
+		return nil, err
+	}
 	p := &plan{}
 	for i, sealed := range r.sealed {
 		row := sealed.Stamp(heads[i].Seq, heads[i].Epoch, heads[i].Hash, now)

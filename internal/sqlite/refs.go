@@ -45,6 +45,7 @@ func references(data event.Data) []reference {
 		text(d.Content)
 	case *event.TextEnded:
 		text(d.Content)
+		add(event.BlobSealed, d.State)
 	case *event.ReasoningEnded:
 		add(event.BlobSealed, d.State)
 	case *event.ToolInputEnded:
@@ -52,11 +53,14 @@ func references(data event.Data) []reference {
 	case *event.ToolRequested:
 		text(d.Large)
 		text(d.Raw)
+		add(event.BlobSealed, d.State)
 	case *event.ToolCompleted:
 		text(d.Output)
+		add(event.BlobSealed, d.State)
 		add(event.BlobContent, d.OutputPaths...)
 	case *event.ToolFailed:
 		text(d.Message)
+		add(event.BlobSealed, d.State)
 	case *event.DeliveryEnqueued:
 		add(event.BlobDelivery, d.Body, d.Address)
 	}

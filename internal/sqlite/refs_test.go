@@ -18,6 +18,7 @@ import (
 // others that do are of the type Content.
 var namedRefs = map[string]event.BlobKind{
 	"RunCreated.Toolset": event.BlobToolset, "IdempotencyKey.Contract": event.BlobContract,
+	"TextEnded.State": event.BlobSealed, "ToolRequested.State": event.BlobSealed, "ToolCompleted.State": event.BlobSealed, "ToolFailed.State": event.BlobSealed,
 	"ReasoningEnded.State": event.BlobSealed, "ToolCompleted.OutputPaths": event.BlobContent,
 	"DeliveryEnqueued.Body": event.BlobDelivery, "DeliveryEnqueued.Address": event.BlobDelivery,
 }

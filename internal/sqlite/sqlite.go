@@ -32,6 +32,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	_ "modernc.org/sqlite" // the driver
@@ -59,6 +60,9 @@ type Config struct {
 	// one are rebuilt by Open; a database with newer ones is refused.
 	Generation int
 
+	// Disk refuses a data directory, or a database that is a link, on a file
+	// system that is no place for one. Default diskfs.Refuse.
+	Disk func(path string) error
 	// CheckSnapshot compares a snapshot with its events; see
 	// eventlog.CheckSnapshot. Nil: Verify only looks whether the log has the
 	// event that the snapshot ends with.
@@ -100,6 +104,9 @@ func (c *Config) complete() error {
 	if c.Random == nil {
 		c.Random = rand.Reader
 	}
+	if c.Disk == nil {
+		c.Disk = diskfs.Refuse
+	}
 	var err error
 	c.Dir, err = filepath.Abs(c.Dir)
 	return err
@@ -137,10 +144,16 @@ var (
 
 // Open locks the data directory, brings the schema and the derived rows up to
 // date and starts the writer. A directory that is in use gives a *LockedError,
-// a database of a newer version a *NewerError.
+// a database of a newer version a *NewerError, one on a network file system a
+// *diskfs.NetworkError; then nothing was made or changed.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
+	}
+	for _, path := range []string{cfg.Dir, filepath.Join(cfg.Dir, DatabaseFile)} {
+		if err := cfg.Disk(path); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -185,11 +198,14 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 			conn.Close()
 		}
 	}()
-	if err := migrate(ctx, conn); err != nil {
+	if err := migrate(ctx, conn, s.cfg.Generation); err != nil {
 		return nil, err
 	}
 	w = newWriter(s, db, conn)
 	if err := w.checkGeneration(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.recordEvents(ctx); err != nil {
 		return nil, err
 	}
 	unswept, err := w.unswept(ctx)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/storetest"
@@ -172,21 +174,81 @@ func tamper(t *testing.T, dir, text string) {
 	}
 }
 
+// A database that a newer program had is refused, in words that name both
+// versions and the way out, and nothing of it is changed. That of a program
+// with other tables is refused too.
 func TestNewerAndForeign(t *testing.T) {
+	steps, err := migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
-		text  string
-		newer bool
+		text, want string
+		newer      bool
 	}{
-		{"INSERT INTO migrations VALUES (99, '0099_later.sql', 'x', '')", true},
-		{"UPDATE facts SET value = 9 WHERE name = 'generation'", true},
-		{"UPDATE migrations SET checksum = 'x' WHERE version = 1", false},
+		{"INSERT INTO migrations VALUES (99, '0099_later.sql', 'x', '')",
+			fmt.Sprintf("its tables are of version 99, this program knows version %d; run the newer program, or put back the copy", len(steps)), true},
+		{"UPDATE facts SET value = 9 WHERE name = 'generation'", "its derived rows are of version 9, this program knows version 1; run the newer", true},
+		{"UPDATE facts SET value = 3 WHERE name = 'event:step.ended'", "its events of type step.ended are of version 3, this program knows version 2;", true},
+		{"INSERT INTO facts VALUES ('event:run.invented', 1)", "its events of type run.invented are of version 1, this program knows none;", true},
+		{"UPDATE migrations SET checksum = 'x' WHERE version = 1", "is not the one of this program", false},
+		// Also where steps are missing: they are not made.
+		{"DELETE FROM migrations WHERE version > 1; UPDATE facts SET value = 9 WHERE name = 'generation'", "its derived rows", true},
 	} {
 		dir := t.TempDir()
 		open(t, Config{Dir: dir}).Close(t.Context())
 		tamper(t, dir, c.text)
 		_, err := Open(t.Context(), Config{Dir: dir, Rows: storetest.Rows})
-		if newer := (*NewerError)(nil); err == nil || errors.As(err, &newer) != c.newer {
+		newer := (*NewerError)(nil)
+		if err == nil || errors.As(err, &newer) != c.newer || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v", c.text, err)
+		}
+	}
+}
+
+// What an older program may have written is noted anew, once.
+func TestEventsAreRecorded(t *testing.T) {
+	dir := t.TempDir()
+	open(t, Config{Dir: dir}).Close(t.Context())
+	tamper(t, dir, "DELETE FROM facts WHERE name LIKE 'event:%' AND name <> 'event:run.created'; UPDATE facts SET value = 1 WHERE name = 'event:step.ended'")
+	s := open(t, Config{Dir: dir})
+	rows, err := s.readers.query(t.Context(), []byte("SELECT substr(name, 7), value FROM facts WHERE name LIKE 'event:%' ORDER BY name"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var got []event.Type
+	for rows.Next() {
+		var name event.Type
+		var version int
+		if err := rows.Scan(&name, &version); err != nil {
+			t.Fatal(err)
+		}
+		if _, known, _ := event.New(name); version != known {
+			t.Errorf("%s is noted with version %d", name, version)
+		}
+		got = append(got, name)
+	}
+	if rows.Err() != nil || !slices.Equal(got, event.Types()) {
+		t.Errorf("%v, %v", got, rows.Err())
+	}
+}
+
+// No database is made, nor a lock, where the disk is none.
+func TestNetworkDisk(t *testing.T) {
+	for _, refused := range []string{"", DatabaseFile} {
+		dir := filepath.Join(t.TempDir(), "data")
+		_, err := Open(t.Context(), Config{Dir: dir, Rows: storetest.Rows, Disk: func(path string) error {
+			if path == filepath.Join(dir, refused) {
+				return &diskfs.NetworkError{Dir: path, Kind: "nfs"}
+			}
+			return nil
+		}})
+		if network := (*diskfs.NetworkError)(nil); !errors.As(err, &network) || network.Kind != "nfs" {
+			t.Errorf("%q: %v", refused, err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%q: %v", refused, err)
 		}
 	}
 }

@@ -134,9 +134,7 @@ func (w *writer) checkGeneration(ctx context.Context) error {
 		return err
 	}
 	known := w.s.cfg.Generation
-	switch {
-	case found > known:
-		return &NewerError{What: "derived rows", Found: found, Known: known}
+	switch { // newerFacts refused what is newer
 	case found == known:
 		return nil
 	case found > 0:
@@ -193,6 +191,9 @@ func (v *verification) run(ctx context.Context) error {
 		return err
 	}
 	if err := v.checkRefs(ctx); err != nil {
+		return err
+	}
+	if err := v.checkAssets(ctx); err != nil {
 		return err
 	}
 	if !v.report.LogSound {

@@ -41,7 +41,7 @@ func rowsOf(e *event.Event) []derived.Change {
 	case *event.SessionClosed:
 		return []derived.Change{change(derived.Sessions, derived.Set, session, "status", "closed", "updated_at", now)}
 	case *event.SessionErased:
-		return append(deletes(session, derived.Sessions, derived.Runs, derived.Queue, derived.Idempotency, derived.ToolStarts),
+		return append(deletes(session, derived.Sessions, derived.Runs, derived.Queue, derived.Idempotency, derived.ToolStarts, derived.AssetUses),
 			change(derived.Sessions, derived.Insert, session, "user_id", e.UserID, "status", "erased", "updated_at", now))
 	case *event.RunCreated:
 		if d.Kind == kindPanic {
@@ -55,6 +55,15 @@ func rowsOf(e *event.Event) []derived.Change {
 		if k := d.Idempotency; k != nil {
 			key := append(session[:1:1], derived.Col{Name: "operation", Value: k.Operation}, derived.Col{Name: "key_hash", Value: k.KeyHash})
 			out = append(out, change(derived.Idempotency, derived.Insert, key, "fingerprint", k.Fingerprint, "run_id", string(e.RunID)))
+		}
+		used := map[event.AssetID]bool{}
+		for _, it := range d.Input {
+			if it.Asset == nil || used[it.Asset.ID] {
+				continue
+			}
+			used[it.Asset.ID] = true
+			key := append(run[:2:2], derived.Col{Name: "asset_id", Value: string(it.Asset.ID)})
+			out = append(out, change(derived.AssetUses, derived.Insert, key, "user_id", e.UserID))
 		}
 		return out
 	case *event.RunStarted:

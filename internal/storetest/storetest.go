@@ -22,6 +22,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Assets
 	eventlog.Snapshots
 
 	// Close commits what waits and ends the store. A second call does nothing.
@@ -115,6 +116,9 @@ func Run(t *testing.T, open Opener) {
 		{"delivery view", testDeliveries},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
+		{"assets", testAssets},
+		{"uses of assets", testAssetUses},
+		{"assets used and collected at once", testAssetRace},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &suite{t: t, open: open, dir: t.TempDir()}

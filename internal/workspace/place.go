@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -76,6 +77,19 @@ func lowerOrDigit(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <=
 type place struct {
 	root   string
 	shared bool
+	// writing holds a token while a call reads what it then replaces, or
+	// writes: calls of one turn run beside each other.
+	writing chan struct{}
+}
+
+// alone waits until no other call writes. done lets the next one go on.
+func (p place) alone(ctx context.Context) (done func(), err error) {
+	select {
+	case p.writing <- struct{}{}:
+		return func() { <-p.writing }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 var (

@@ -1,5 +1,5 @@
-// Package workspace holds the tools that list, read and write files of a
-// session's own folder. What they can reach ends at that folder: paths are
+// Package workspace holds the tools that list, read, search, write and edit
+// files of a session's own folder. What they can reach ends at that folder: paths are
 // names below it, and the operating system refuses whatever a link would lead
 // out of it (os.Root).
 package workspace
@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/problem"
@@ -18,9 +19,11 @@ import (
 
 // Names of the tools.
 const (
-	ListFiles = "list_files"
-	ReadFile  = "read_file"
-	WriteFile = "write_file"
+	EditFile    = "edit_file"
+	ListFiles   = "list_files"
+	ReadFile    = "read_file"
+	SearchFiles = "search_files"
+	WriteFile   = "write_file"
 )
 
 // DefaultMaxRead bounds the text that one read_file gives, in bytes.
@@ -53,10 +56,10 @@ func New(config Config) ([]tool.Tool, error) {
 	if config.MaxRead <= 0 {
 		config.MaxRead = DefaultMaxRead
 	}
-	all := []string{ListFiles, ReadFile, WriteFile}
+	all := []string{EditFile, ListFiles, ReadFile, SearchFiles, WriteFile}
 	for _, name := range config.Allow {
 		if !slices.Contains(all, name) {
-			return nil, problem.New(problem.Invalid, "invalid_tool", "the workspace has no tool %.80q; it has list_files, read_file and write_file", name)
+			return nil, problem.New(problem.Invalid, "invalid_tool", "the workspace has no tool %.80q; it has %s", name, strings.Join(all, ", "))
 		}
 	}
 	root, err := filepath.Abs(config.Root) // the process may change its folder later
@@ -69,12 +72,16 @@ func New(config Config) ([]tool.Tool, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("workspace root: %w", err)
 	}
-	p := place{root: root, shared: config.Shared}
+	p := place{root: root, shared: config.Shared, writing: make(chan struct{}, 1)}
 	var tools []tool.Tool
 	for _, t := range []*fileTool{
+		{definition: editDefinition(), run: p.edit},
 		{definition: listDefinition(), run: p.list},
 		{definition: readDefinition(), run: func(ctx context.Context, call tool.Call) (tool.Result, error) {
 			return p.read(ctx, call, config.MaxRead)
+		}},
+		{definition: searchDefinition(), run: func(ctx context.Context, call tool.Call) (tool.Result, error) {
+			return p.search(ctx, call, standardBounds)
 		}},
 		{definition: writeDefinition(), run: p.write},
 	} {

@@ -440,7 +440,9 @@ func TestWriteIsAtomic(t *testing.T) {
 
 func TestDefinitions(t *testing.T) {
 	ts := tools(t, Config{Root: t.TempDir()})
-	levels := map[string]tool.Level{ListFiles: tool.Read, ReadFile: tool.Read, WriteFile: tool.Write}
+	levels := map[string]tool.Level{
+		ListFiles: tool.Read, ReadFile: tool.Read, SearchFiles: tool.Read, WriteFile: tool.Write, EditFile: tool.Write,
+	}
 	if len(ts) != len(levels) {
 		t.Errorf("%d tools", len(ts))
 	}

@@ -32,7 +32,7 @@ func writeDefinition() tool.Definition {
 
 // write makes or replaces a file. The file has its old content or the new one
 // at every instant, and the new one is on disk when write returns.
-func (p place) write(_ context.Context, call tool.Call) (tool.Result, error) {
+func (p place) write(ctx context.Context, call tool.Call) (tool.Result, error) {
 	var args struct {
 		Path    string
 		Content *string
@@ -51,6 +51,11 @@ func (p place) write(_ context.Context, call tool.Call) (tool.Result, error) {
 	case len(*args.Content) > maxWrite:
 		return tool.Result{}, refusal(nil, "the content has %d bytes, at most %d are allowed", len(*args.Content), maxWrite)
 	}
+	free, err := p.alone(ctx)
+	if err != nil {
+		return tool.Result{}, err
+	}
+	defer free()
 	dir, err := p.open(call, true)
 	if err != nil {
 		return tool.Result{}, err
@@ -68,7 +73,7 @@ func (p place) write(_ context.Context, call tool.Call) (tool.Result, error) {
 	if err := makeFolders(dir, path.Dir(name)); err != nil {
 		return tool.Result{}, explain(err, "write", name)
 	}
-	if err := replace(dir, name, *args.Content, mode); err != nil {
+	if err := replace(dir, name, *args.Content, mode, done == "replaced"); err != nil {
 		return tool.Result{}, explain(err, "write", name)
 	}
 	return tool.Result{Output: fmt.Sprintf("%s %s, %d bytes", done, name, len(*args.Content))}, nil
@@ -91,8 +96,9 @@ func makeFolders(dir *os.Root, name string) error {
 	return nil
 }
 
-// replace writes beside the file and renames over it.
-func replace(dir *os.Root, name, content string, mode fs.FileMode) (err error) {
+// replace writes beside the file and renames over it. exact: the mode is that
+// of a file that is there, whatever the process would give a new one.
+func replace(dir *os.Root, name, content string, mode fs.FileMode, exact bool) (err error) {
 	temp := path.Join(path.Dir(name), ours+rand.Text())
 	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -104,6 +110,9 @@ func replace(dir *os.Root, name, content string, mode fs.FileMode) (err error) {
 		}
 	}()
 	_, err = f.WriteString(content)
+	if err == nil && exact {
+		err = f.Chmod(mode)
+	}
 	if err == nil {
 		err = f.Sync()
 	}

@@ -7,14 +7,18 @@
 package chatstub
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 )
 
 // Call is a tool call of a reply. Arguments are sent as they are.
@@ -22,17 +26,53 @@ type Call struct {
 	ID, Name, Arguments string
 }
 
+// Rules say which of the vendors that speak this dialect the stub is. The zero
+// value is the common ground.
+type Rules struct {
+	// Reasoning says what is done with reasoning_content in a history.
+	Reasoning ReasoningRule
+	// ReasoningObject takes `reasoning: {effort, max_tokens}`, as routers do.
+	ReasoningObject bool
+	// Old refuses stream_options, parallel_tool_calls and max_completion_tokens.
+	Old bool
+	// TextOnly refuses images and files.
+	TextOnly bool
+	// NineLetters wants call ids of nine letters and digits.
+	NineLetters bool
+	// NoToolsWithSchema refuses response_format beside tools.
+	NoToolsWithSchema bool
+	// ToolsWithHistory refuses a history with calls when no tools are listed.
+	ToolsWithHistory bool
+	// Hosted are the types of tools, besides functions, that the vendor runs.
+	Hosted []string
+}
+
+// ReasoningRule is what a vendor does with reasoning_content in a history.
+type ReasoningRule int
+
+// The rules: taken and not looked at; refused as unknown; demanded, not empty,
+// with every message that called tools.
+const (
+	ReasoningTaken ReasoningRule = iota
+	ReasoningRefused
+	ReasoningDemanded
+)
+
 // Reply is one answer of the stub. The zero Reply is an empty answer that
 // ends with "stop".
 type Reply struct {
 	Reasoning string
-	Text      string
-	Calls     []Call
-	Finish    string // default: "tool_calls" with calls, else "stop"; "-" for none
-	Input     int    // usage: prompt tokens; with Output 0 too, no usage is sent
-	Output    int
-	Runes     int  // runes in each delta; default 8
-	Plain     bool // a plain JSON answer instead of a stream
+	// Details are handed out as reasoning_details: JSON objects, whose text and
+	// summary a stream sends in pieces. They come back unchanged or not at all.
+	Details []string
+	Refusal string
+	Text    string
+	Calls   []Call
+	Finish  string // default: "tool_calls" with calls, else "stop"; "-" for none
+	Input   int    // usage: prompt tokens; with Output 0 too, no usage is sent
+	Output  int
+	Runes   int  // runes in each delta; default 8
+	Plain   bool // a plain JSON answer instead of a stream
 
 	// Body, when it is not nil, is sent as it is instead of all of the above.
 	Body        []byte
@@ -62,15 +102,43 @@ func Replies(list ...Reply) Script {
 // Stub is the vendor. It is safe for concurrent use.
 type Stub struct {
 	script Script
+	rules  Rules
 
 	mu         sync.Mutex
+	handed     handedOut
 	accepted   int
 	requests   []Request
 	violations []string
 }
 
+// handedOut is what the vendor gave out and knows again, in canonical form.
+type handedOut struct{ details map[string]bool }
+
 // New makes a vendor that plays a script.
-func New(script Script) *Stub { return &Stub{script: script} }
+func New(script Script) *Stub { return NewVendor(Rules{}, script) }
+
+// NewVendor makes a vendor with rules of its own.
+func NewVendor(rules Rules, script Script) *Stub {
+	return &Stub{script: script, rules: rules, handed: handedOut{map[string]bool{}}}
+}
+
+// handedOut gives what was handed out so far.
+func (s *Stub) handedOut() handedOut {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return handedOut{maps.Clone(s.handed.details)}
+}
+
+// handOut remembers what a reply hands out.
+func (s *Stub) handOut(r Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range r.Details {
+		if canon, err := canonjson.Canonicalize([]byte(d), limits); err == nil {
+			s.handed.details[string(canon)] = true
+		}
+	}
+}
 
 // Requests gives every request so far, also the refused ones, in order of arrival.
 func (s *Stub) Requests() []Request {
@@ -95,7 +163,7 @@ func (s *Stub) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		http.Error(w, "body too large", http.StatusRequestEntityTooLarge)
 		return
 	}
-	req, broken := check(body)
+	req, broken := s.check(body)
 	req.Path, req.Header, req.Body = hr.URL.Path, hr.Header.Clone(), body
 	if hr.Method != http.MethodPost || !strings.HasSuffix(hr.URL.Path, "/chat/completions") {
 		broken = append(broken, "not POST /chat/completions")
@@ -112,7 +180,9 @@ func (s *Stub) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		refuse(w, strings.Join(broken, "; "))
 		return
 	}
-	play(w, hr, s.script(n, req), req.Usage)
+	reply := s.script(n, req)
+	s.handOut(reply)
+	play(w, hr, reply, req.Usage)
 }
 
 func refuse(w http.ResponseWriter, why string) {
@@ -195,6 +265,14 @@ func (r Reply) events(usage bool) [][]byte {
 	for _, t := range chop(r.Reasoning, r.Runes) {
 		delta(map[string]any{"reasoning_content": t})
 	}
+	for _, d := range r.Details {
+		for _, piece := range chopDetail(d, r.Runes) {
+			delta(map[string]any{"reasoning_details": []any{piece}})
+		}
+	}
+	for _, t := range chop(r.Refusal, r.Runes) {
+		delta(map[string]any{"refusal": t})
+	}
 	for _, t := range chop(r.Text, r.Runes) {
 		delta(map[string]any{"content": t})
 	}
@@ -228,6 +306,18 @@ func (r Reply) plain() []byte {
 	}
 	if r.Reasoning != "" {
 		msg["reasoning_content"] = r.Reasoning
+	}
+	if r.Refusal != "" {
+		msg["refusal"], msg["content"] = r.Refusal, nil
+	}
+	var details []json.RawMessage
+	for _, d := range r.Details {
+		if json.Valid([]byte(d)) {
+			details = append(details, json.RawMessage(d))
+		}
+	}
+	if details != nil {
+		msg["reasoning_details"] = details
 	}
 	e := envelope([]any{map[string]any{"index": 0, "message": msg, "finish_reason": r.finish()}})
 	e["object"] = "chat.completion"
@@ -268,11 +358,43 @@ func envelope(choices []any) map[string]any {
 }
 
 func encode(v any) []byte {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // only maps of texts and numbers come here
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // raw members go out as they are
+	if err := enc.Encode(v); err != nil {
+		panic(err) // only maps of texts, numbers and checked JSON come here
 	}
-	return raw
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// chopDetail gives a detail in pieces, as a stream sends it: the text bit by
+// bit, everything else with the first piece, the signature with the last.
+func chopDetail(detail string, size int) []any {
+	var whole map[string]any
+	dec := json.NewDecoder(strings.NewReader(detail))
+	dec.UseNumber()
+	if dec.Decode(&whole) != nil {
+		return nil
+	}
+	for _, grows := range []string{"text", "summary"} {
+		text, ok := whole[grows].(string)
+		if !ok {
+			continue
+		}
+		var out []any
+		parts := chop(text, size)
+		for i, t := range parts {
+			piece := map[string]any{"type": whole["type"], "index": whole["index"], grows: t}
+			for k, v := range whole {
+				if _, there := piece[k]; !there && (k == "signature") == (i == len(parts)-1) && (k == "signature" || i == 0) {
+					piece[k] = v
+				}
+			}
+			out = append(out, piece)
+		}
+		return out
+	}
+	return []any{whole}
 }
 
 func chop(text string, size int) []string {

@@ -21,8 +21,10 @@ type assembler struct {
 
 	open      llm.PartKind // TextStart, ReasoningStart or "": what is open
 	openIndex int
-	returned  strings.Builder // reasoning of the open part to be given back
+	kept      strings.Builder   // reasoning_content of the open part, to be given back
+	details   []json.RawMessage // reasoning_details that no part has taken with it yet
 	think     thinkSplitter
+	streamed  bool // a delta was seen: a whole message behind it says nothing new
 
 	calls   []*call
 	byIndex map[int64]*call
@@ -59,7 +61,13 @@ func (a *assembler) choice(c *choice) error {
 	if c == nil {
 		return nil
 	}
-	if d := c.delta(); d != nil {
+	d := c.Delta
+	if d != nil {
+		a.streamed = true
+	} else if !a.streamed {
+		d = c.Message
+	}
+	if d != nil {
 		if err := a.delta(d); err != nil {
 			return err
 		}
@@ -74,12 +82,7 @@ func (a *assembler) delta(d *delta) error {
 	if a.refusal.Len() < wire.MaxMessage*4 {
 		a.refusal.WriteString(d.Refusal)
 	}
-	// Some servers send the same thought in both fields.
-	if d.ReasoningContent != "" {
-		if err := a.reasoning(d.ReasoningContent, true); err != nil {
-			return err
-		}
-	} else if err := a.reasoning(d.Reasoning+d.Content.Thinking, false); err != nil {
+	if err := a.thought(d); err != nil {
 		return err
 	}
 	for _, piece := range a.think.split(d.Content.Text) {
@@ -87,7 +90,29 @@ func (a *assembler) delta(d *delta) error {
 			return err
 		}
 	}
-	return a.toolCalls(d.ToolCalls)
+	return a.toolCalls(d.calls())
+}
+
+// thought takes the reasoning of a delta. Servers send the same thought in
+// more than one field.
+func (a *assembler) thought(d *delta) error {
+	text := d.Reasoning + d.Content.Thinking
+	if d.ReasoningContent != "" {
+		text = d.ReasoningContent
+	}
+	for i, raw := range d.Details {
+		raw = cleanDetail(raw)
+		d.Details[i] = raw
+		if a.size += len(raw); a.size > MaxAnswer {
+			return tooLarge()
+		}
+		a.any = true
+		if d.Reasoning == "" && d.ReasoningContent == "" {
+			text += detailText(raw)
+		}
+	}
+	a.details = append(a.details, d.Details...)
+	return a.reasoning(text, d.ReasoningContent != "")
 }
 
 // flush emits the content that was held back because it could begin a tag.
@@ -117,15 +142,15 @@ func (a *assembler) text(text string) error {
 	return a.grow(llm.Part{Kind: llm.TextDelta, Index: a.openIndex, Text: text})
 }
 
-func (a *assembler) reasoning(text string, returned bool) error {
+func (a *assembler) reasoning(text string, kept bool) error {
 	if text == "" {
 		return nil
 	}
 	if err := a.begin(llm.ReasoningStart); err != nil {
 		return err
 	}
-	if returned {
-		a.returned.WriteString(text)
+	if kept {
+		a.kept.WriteString(text)
 	}
 	return a.grow(llm.Part{Kind: llm.ReasoningDelta, Index: a.openIndex, Text: text})
 }
@@ -134,9 +159,13 @@ func (a *assembler) reasoning(text string, returned bool) error {
 func (a *assembler) grow(p llm.Part) error {
 	a.any = true
 	if a.size += len(p.Text); a.size > MaxAnswer {
-		return llm.Errorf(llm.Server, "the vendor's answer is larger than %d bytes", MaxAnswer)
+		return tooLarge()
 	}
 	return a.yield(p)
+}
+
+func tooLarge() error {
+	return llm.Errorf(llm.Server, "the vendor's answer is larger than %d bytes", MaxAnswer)
 }
 
 // begin opens a part of text or reasoning, and ends the other one.
@@ -160,14 +189,13 @@ func (a *assembler) end() error {
 		p.Kind = llm.TextEnd
 	case llm.ReasoningStart:
 		p.Kind = llm.ReasoningEnd
-		if a.returned.Len() > 0 {
-			raw, err := json.Marshal(state{ReasoningContent: a.returned.String()})
-			if err != nil {
-				return llm.Errorf(llm.UnknownClass, "the reasoning cannot be kept").Because(err)
-			}
-			p.State = raw
-			a.returned.Reset()
+		raw, err := state{ReasoningContent: a.kept.String(), Details: a.details}.encode()
+		if err != nil {
+			return llm.Errorf(llm.UnknownClass, "the reasoning cannot be kept").Because(err)
 		}
+		p.State = raw
+		a.kept.Reset()
+		a.details = nil
 	default:
 		return nil
 	}
@@ -222,7 +250,7 @@ func (a *assembler) find(d *callDelta, touched map[*call]bool) *call {
 	case len(a.calls) > 0:
 		c = a.calls[len(a.calls)-1]
 		for i := len(a.calls) - 1; i >= 0 && d.ID != ""; i-- {
-			if a.calls[i].wireID == d.ID {
+			if a.calls[i].wireID == cutName(d.ID) {
 				c = a.calls[i]
 				break
 			}
@@ -233,8 +261,8 @@ func (a *assembler) find(d *callDelta, touched map[*call]bool) *call {
 	}
 	switch {
 	case touched[c]: // a second call in one list
-	case d.ID != "" && d.ID != c.wireID && c.name != "":
-	case c.name != "" && c.name != d.Function.Name:
+	case d.ID != "" && cutName(d.ID) != c.wireID && c.name != "":
+	case c.name != "" && c.name != cutName(d.Function.Name):
 	case !d.Index.known && c.name != "" && whole(c.args.String()):
 	default:
 		return c
@@ -245,17 +273,17 @@ func (a *assembler) find(d *callDelta, touched map[*call]bool) *call {
 // feed adds a delta to its call. The start waits for the name.
 func (a *assembler) feed(c *call, d *callDelta) error {
 	if c.wireID == "" {
-		c.wireID = d.ID
+		c.wireID = cutName(d.ID)
 	}
 	if c.name == "" {
-		c.name = d.Function.Name
+		c.name = cutName(d.Function.Name)
 	}
 	a.any = true
 	c.args.WriteString(d.Function.Arguments.Text)
 	text := d.Function.Arguments.Text
 	if !c.started && c.name == "" {
 		if a.size += len(text); a.size > MaxAnswer {
-			return llm.Errorf(llm.Server, "the vendor's answer is larger than %d bytes", MaxAnswer)
+			return tooLarge()
 		}
 		return nil
 	}
@@ -291,6 +319,14 @@ func (a *assembler) finish(done bool) error {
 	}
 	if err := a.end(); err != nil {
 		return err
+	}
+	if a.details != nil { // what came behind the thoughts themselves: a signature, or nothing readable at all
+		if err := a.begin(llm.ReasoningStart); err != nil {
+			return err
+		}
+		if err := a.end(); err != nil {
+			return err
+		}
 	}
 	if len(a.calls) > 0 && reason != llm.FinishLength {
 		reason = llm.FinishTools

@@ -22,38 +22,51 @@ type (
 		Message json.RawMessage `json:"message"`
 		Detail  json.RawMessage `json:"detail"`
 		Errors  json.RawMessage `json:"errors"`
+		Groq    struct {
+			Usage *usage `json:"usage"`
+		} `json:"x_groq"`
 	}
 	choice struct {
 		Index        int    `json:"index"`
 		Delta        *delta `json:"delta"`
 		Message      *delta `json:"message"`
 		FinishReason string `json:"finish_reason"`
+		Usage        *usage `json:"usage"`
 	}
 	delta struct {
-		Content          content     `json:"content"`
-		ReasoningContent string      `json:"reasoning_content"`
-		Reasoning        string      `json:"reasoning"`
-		Refusal          string      `json:"refusal"`
-		ToolCalls        []callDelta `json:"tool_calls"`
+		Content          content           `json:"content"`
+		ReasoningContent string            `json:"reasoning_content"`
+		Reasoning        string            `json:"reasoning"`
+		Details          []json.RawMessage `json:"reasoning_details"`
+		Refusal          string            `json:"refusal"`
+		ToolCalls        []callDelta       `json:"tool_calls"`
+		// FunctionCall is how servers called functions before there were tools.
+		FunctionCall *function `json:"function_call"`
 	}
 	callDelta struct {
-		Index    number `json:"index"`
-		ID       string `json:"id"`
-		Function struct {
-			Name      string    `json:"name"`
-			Arguments arguments `json:"arguments"`
-		} `json:"function"`
+		Index    number   `json:"index"`
+		ID       string   `json:"id"`
+		Function function `json:"function"`
+	}
+	function struct {
+		Name      string    `json:"name"`
+		Arguments arguments `json:"arguments"`
 	}
 	usage struct {
 		Input  number `json:"prompt_tokens"`
 		Output number `json:"completion_tokens"`
+		Total  number `json:"total_tokens"`
 		Prompt struct {
-			Cached int64 `json:"cached_tokens"`
+			Cached     int64 `json:"cached_tokens"`
+			CacheWrite int64 `json:"cache_write_tokens"`
 		} `json:"prompt_tokens_details"`
 		Completion struct {
 			Reasoning int64 `json:"reasoning_tokens"`
 		} `json:"completion_tokens_details"`
-		CacheHit int64 `json:"prompt_cache_hit_tokens"`
+		CacheHit   int64 `json:"prompt_cache_hit_tokens"`     // DeepSeek
+		Cached     int64 `json:"cached_tokens"`               // Moonshot
+		CacheRead  int64 `json:"cache_read_input_tokens"`     // routers to Anthropic
+		CacheWrite int64 `json:"cache_creation_input_tokens"` // the same
 	}
 )
 
@@ -90,23 +103,41 @@ func (c chunk) first() *choice {
 	return nil
 }
 
-func (c *choice) delta() *delta {
-	if c.Delta != nil {
-		return c.Delta
+// usage gives the usage of a chunk, wherever the server put it.
+func (c chunk) usage() *usage {
+	if c.Usage != nil {
+		return c.Usage
 	}
-	return c.Message
+	if ch := c.first(); ch != nil && ch.Usage != nil {
+		return ch.Usage
+	}
+	return c.Groq.Usage
+}
+
+// calls gives the pieces of calls of a delta.
+func (d *delta) calls() []callDelta {
+	if d.FunctionCall == nil || len(d.ToolCalls) > 0 {
+		return d.ToolCalls
+	}
+	return []callDelta{{Index: number{known: true}, Function: *d.FunctionCall}}
 }
 
 // tokens gives the usage, or nil when it is not known. Counts of zero for an
-// answer are a server's way not to count.
+// answer are a server's way not to count. Where the total shows that a server
+// does not count reasoning as output, it is added.
 func (u *usage) tokens() *llm.Usage {
 	if u == nil || !u.Input.known || !u.Output.known || u.Input.n < 0 || u.Output.n < 0 || u.Input.n+u.Output.n == 0 {
 		return nil
 	}
-	return &llm.Usage{
-		Input: u.Input.n, Output: u.Output.n,
-		CacheRead: max(0, u.Prompt.Cached, u.CacheHit), Reasoning: max(0, u.Completion.Reasoning),
+	out := &llm.Usage{
+		Input: u.Input.n, Output: u.Output.n, Reasoning: max(0, u.Completion.Reasoning),
+		CacheRead:  max(0, u.Prompt.Cached, u.CacheHit, u.Cached, u.CacheRead),
+		CacheWrite: max(0, u.Prompt.CacheWrite, u.CacheWrite),
 	}
+	if out.Reasoning > 0 && u.Total.known && u.Total.n-u.Input.n-u.Output.n == out.Reasoning {
+		out.Output += out.Reasoning
+	}
+	return out
 }
 
 // number is a whole number that may be absent, null or something else: it is
@@ -169,10 +200,13 @@ func (a *arguments) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	a.Raw = true
-	if a.Text = string(data); strings.Join(strings.Fields(a.Text), "") == "{}" {
+	if a.Text = strings.ToValidUTF8(string(data), "\uFFFD"); strings.Join(strings.Fields(a.Text), "") == "{}" {
 		a.Text = ""
 	}
 	return nil
 }
 
 func cutWord(s string) string { return canonjson.CutRunes(strings.ToValidUTF8(s, "\uFFFD"), 64) }
+
+// cutName bounds ids and names: what is longer than this is neither.
+func cutName(s string) string { return canonjson.CutRunes(strings.ToValidUTF8(s, "\uFFFD"), 256) }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
+	"github.com/holdfast-dev/holdfast/internal/provider/pieces"
 )
 
 // variants is the part of the field cases that holds streams.
@@ -319,17 +320,22 @@ func TestKeepAlives(t *testing.T) {
 	}
 }
 
-// C30
+// C30: each body of the case already has its line ends; the borders of CR and
+// LF are among the cuts.
 func TestLineEnds(t *testing.T) {
-	each(t, "C30", func(t *testing.T, v variant, _ answer) {
-		for how, list := range map[string][]string{"whole": {v.Body}, "bytes": strings.Split(v.Body, "")} {
-			s := served{media: "text/event-stream", body: func() io.Reader { p := pieces(list); return &p }}
-			got := ask(t, t.Context(), model(t, Config{HTTP: &http.Client{Transport: s}}), hello)
+	var f variants
+	field(t, "C30", &f)
+	for _, v := range f.Input.Variants {
+		for how, r := range pieces.Cuts([]byte(v.Body)) {
+			got := ask(t, t.Context(), model(t, Config{HTTP: pieces.Client("text/event-stream", r)}), hello)
 			if got.Err != nil || got.Text != "h\u00e9llo \u4e16\u754c \U0001f3f7 done" || got.Deltas != 2 {
-				t.Errorf("%s: %v", how, got)
+				t.Fatalf("%s, %s: %v", v.Name, how, got)
 			}
 		}
-	})
+	}
+	if len(f.Input.Variants) == 0 {
+		t.Error("no variants")
+	}
 }
 
 // C32

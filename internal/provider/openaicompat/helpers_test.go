@@ -13,13 +13,16 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
+	"github.com/holdfast-dev/holdfast/internal/provider/pieces"
+	"pgregory.net/rapid"
 )
 
 // answer is what a stream amounted to.
 type answer struct {
 	Text      string
 	Reasoning string
-	State     string
+	State     string   // all states, joined
+	States    []string // of each part of reasoning that has one
 	Calls     []toolCall
 	Usage     *llm.Usage
 	Reason    llm.FinishReason
@@ -31,11 +34,14 @@ type answer struct {
 type toolCall struct{ ID, Name, Args string }
 
 func (a answer) String() string {
-	var u any
+	var u, err any
 	if a.Usage != nil {
 		u = *a.Usage
 	}
-	return fmt.Sprintf("%q %q %s %q %v %s %q %d %v", a.Text, a.Reasoning, a.State, a.Calls, u, a.Reason, a.Raw, a.Deltas, a.Err)
+	if a.Err != nil {
+		err = a.Err
+	}
+	return fmt.Sprintf("%q %q %s %q %v %s %q %d %v", a.Text, a.Reasoning, a.State, a.Calls, u, a.Reason, a.Raw, a.Deltas, err)
 }
 
 // collector folds parts into an answer and checks the order that the port
@@ -94,6 +100,9 @@ func (c *collector) part(p llm.Part) error {
 			}
 		} else {
 			c.State += string(p.State)
+			if p.State != nil {
+				c.States = append(c.States, string(p.State))
+			}
 		}
 	case llm.UsagePart:
 		c.Usage = p.Usage
@@ -165,52 +174,25 @@ func (s served) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: s.status, Header: http.Header{"Content-Type": {s.media}}, Body: io.NopCloser(s.body())}, nil
 }
 
-// pieces gives one piece for each read.
-type pieces []string
-
-func (p *pieces) Read(b []byte) (int, error) {
-	if len(*p) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, (*p)[0])
-	if (*p)[0] = (*p)[0][n:]; (*p)[0] == "" {
-		*p = (*p)[1:]
-	}
-	return n, nil
-}
-
 func task(text string) llm.Message {
 	return llm.Message{Role: llm.User, Parts: []llm.Content{{Kind: llm.Text, Text: text}}}
 }
 
 var hello = &llm.Request{Messages: []llm.Message{task("hello")}}
 
-// everyWay asks for a body with LF, CRLF and CR line ends, whole, byte by byte
-// and cut in two at every place, and wants the same answer each time.
+// everyWay asks for a body in every way in which a network may deliver it, and
+// wants the same answer each time.
 func everyWay(t *testing.T, body string) answer {
 	t.Helper()
 	var first answer
-	for i, end := range []string{"\n", "\r\n", "\r"} {
-		text := strings.ReplaceAll(body, "\n", end)
-		try := func(how string, list ...string) {
-			t.Helper()
-			s := served{media: "text/event-stream", body: func() io.Reader { p := pieces(list); return &p }}
-			got := ask(t, t.Context(), model(t, Config{HTTP: &http.Client{Transport: s}}), hello)
-			if i == 0 && how == "whole" {
-				first = got
-			}
-			if got.String() != first.String() {
-				t.Fatalf("line end %q, %s:\n got %v\nwant %v", end, how, got, first)
-			}
+	want := ""
+	for how, r := range pieces.EveryWay([]byte(body)) {
+		got := ask(t, t.Context(), model(t, Config{HTTP: pieces.Client("text/event-stream", r)}), hello)
+		if want == "" {
+			first, want = got, got.String()
 		}
-		try("whole", text)
-		try("byte by byte", strings.Split(text, "")...)
-		step := 1 // every place in a small stream
-		if len(text) > 600 {
-			step = len(text) / 60
-		}
-		for cut := 1; cut < len(text); cut += step {
-			try(fmt.Sprintf("cut at %d", cut), text[:cut], text[cut:])
+		if got.String() != want {
+			t.Fatalf("%s:\n got %v\nwant %v", how, got, first)
 		}
 	}
 	return first
@@ -245,4 +227,23 @@ func chunks(finish string, deltas ...string) string {
 		fmt.Fprintf(&b, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":%q}]}\n\n", finish)
 	}
 	return b.String() + "data: [DONE]\n\n"
+}
+
+// drawReply gives any reply of the stand-in.
+func drawReply(t *rapid.T) chatstub.Reply {
+	words := rapid.SampledFrom([]string{"", "hello", "h\u00e9llo \u4e16\u754c \U0001f3f7", "```json\n{}\n```", `{"s":"<think>x</think>"}`, "a\r\nb\rc\n\nd", "data: [DONE]\n\n"})
+	r := chatstub.Reply{
+		Reasoning: words.Draw(t, "reasoning"), Text: words.Draw(t, "text"), Runes: rapid.IntRange(1, 12).Draw(t, "runes"),
+		Input: rapid.IntRange(0, 5).Draw(t, "input"), Finish: rapid.SampledFrom([]string{"", "stop", "length"}).Draw(t, "finish"),
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "calls") {
+		r.Calls = append(r.Calls, chatstub.Call{
+			ID: fmt.Sprint("c", i), Name: rapid.SampledFrom([]string{"f", "g"}).Draw(t, "name"),
+			Arguments: rapid.SampledFrom([]string{"", "{}", `{"a":"\u00e9\n"}`, `{"q"`}).Draw(t, "args"),
+		})
+	}
+	if rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
+		r.Refusal = "I cannot help with that."
+	}
+	return r
 }

@@ -10,12 +10,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/provider/wire"
 )
@@ -47,9 +49,27 @@ type Config struct {
 	// FirstByte and Idle bound the wait for the head of an answer and between
 	// two pieces of it; see wire.Limits.
 	FirstByte, Idle time.Duration
-	// StructuredOutput hands the output schema to the vendor as
-	// response_format. Off by default: many servers refuse it.
+	// Caps is what the model can do. Files that it does not take are refused
+	// before a request is sent; Structured says whether and how the output
+	// schema is handed over as response_format. The zero value: text only, the
+	// schema stands in the prompt only.
+	Caps llm.Capabilities
+	// StructuredOutput is Caps.Structured json_schema, whatever that says.
 	StructuredOutput bool
+	// MaxOutputTokens bounds an answer when the request does not; 0: the
+	// server's default.
+	MaxOutputTokens int
+	// Effort is how much the model is to think: "minimal", "low", "medium" or
+	// "high"; empty: the server's default.
+	Effort string
+	// ReasoningBudget bounds the thoughts in tokens, where the server has a word
+	// for it (see Quirks.Reasoning); 0: the server's default.
+	ReasoningBudget int
+	// HostedTools are offered beside the tools of a request, as they are: objects
+	// in the server's own form. They are withheld with the others.
+	HostedTools []canonjson.Value
+	// Quirks say where the server differs.
+	Quirks Quirks
 	// EventLimit bounds one event of the stream, in bytes; default
 	// wire.DefaultEventLimit.
 	EventLimit int
@@ -59,6 +79,7 @@ type Config struct {
 // concurrent use.
 type Model struct {
 	cfg    Config
+	quirks Quirks
 	url    string
 	client *wire.Client
 }
@@ -77,8 +98,22 @@ func New(cfg Config) (*Model, error) {
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("base_url: want no user, query or fragment")
 	}
+	quirks, err := cfg.Quirks.resolve(u, &cfg)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range cfg.HostedTools {
+		n, err := t.Node()
+		if err == nil && n.Kind() == canonjson.Object {
+			if typ, _ := n.Get("type"); typ.Text() != "" {
+				continue
+			}
+		}
+		return nil, fmt.Errorf("hosted_tools[%d]: want an object with a type", i)
+	}
 	return &Model{
 		cfg:    cfg,
+		quirks: quirks,
 		url:    u.JoinPath("chat/completions").String(),
 		client: wire.NewClient(cfg.HTTP, wire.Limits{FirstByte: cfg.FirstByte, Idle: cfg.Idle}),
 	}, nil
@@ -217,7 +252,7 @@ func (r *reading) plain(src io.Reader) error {
 		return err
 	}
 	if len(body) > MaxAnswer {
-		return llm.Errorf(llm.Server, "the vendor's answer is larger than %d bytes", MaxAnswer)
+		return tooLarge()
 	}
 	c, ok := parseChunk(body)
 	if !ok || c.Choices == nil {
@@ -310,7 +345,7 @@ func (r *reading) event(ev wire.Event) (done bool, err error) {
 // take hands what one chunk holds to the assembler.
 func (r *reading) take(c chunk, data []byte) (finished bool, err error) {
 	if c.failed() {
-		if err := r.out.usage(c.Usage); err != nil {
+		if err := r.out.usage(c.usage()); err != nil {
 			return false, err
 		}
 		if err := r.out.choice(c.first()); err != nil {
@@ -320,7 +355,7 @@ func (r *reading) take(c chunk, data []byte) (finished bool, err error) {
 			return false, wire.InStream(v, r.secrets...)
 		}
 	}
-	if err := r.out.usage(c.Usage); err != nil {
+	if err := r.out.usage(c.usage()); err != nil {
 		return false, err
 	}
 	ch := c.first()

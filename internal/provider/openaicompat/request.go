@@ -1,12 +1,11 @@
 package openaicompat
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/dialect"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 )
 
@@ -14,24 +13,33 @@ import (
 // gives the same bytes, so that prompt caches hit.
 type (
 	chatRequest struct {
-		Model             string          `json:"model"`
-		Messages          []chatMessage   `json:"messages"`
-		Tools             []chatTool      `json:"tools,omitempty"`
-		ParallelToolCalls *bool           `json:"parallel_tool_calls,omitempty"`
-		ResponseFormat    *responseFormat `json:"response_format,omitempty"`
-		MaxTokens         int             `json:"max_tokens,omitempty"`
-		Stream            bool            `json:"stream"`
-		StreamOptions     streamOptions   `json:"stream_options"`
+		Model               string            `json:"model"`
+		Messages            []chatMessage     `json:"messages"`
+		Tools               []json.RawMessage `json:"tools,omitempty"`
+		ToolChoice          string            `json:"tool_choice,omitempty"`
+		ParallelToolCalls   *bool             `json:"parallel_tool_calls,omitempty"`
+		ResponseFormat      *responseFormat   `json:"response_format,omitempty"`
+		ReasoningEffort     string            `json:"reasoning_effort,omitempty"`
+		Reasoning           *reasoningWish    `json:"reasoning,omitempty"`
+		MaxTokens           int               `json:"max_tokens,omitempty"`
+		MaxCompletionTokens int               `json:"max_completion_tokens,omitempty"`
+		Stream              bool              `json:"stream"`
+		StreamOptions       *streamOptions    `json:"stream_options,omitempty"`
+	}
+	reasoningWish struct {
+		Effort    string `json:"effort,omitempty"`
+		MaxTokens int    `json:"max_tokens,omitempty"`
 	}
 	streamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
 	}
 	chatMessage struct {
-		Role             string     `json:"role"`
-		Content          *string    `json:"content"`
-		ReasoningContent string     `json:"reasoning_content,omitempty"`
-		ToolCalls        []chatCall `json:"tool_calls,omitempty"`
-		ToolCallID       string     `json:"tool_call_id,omitempty"`
+		Role             string            `json:"role"`
+		Content          any               `json:"content"` // nil, a string, or []chatPart
+		ReasoningContent string            `json:"reasoning_content,omitempty"`
+		ReasoningDetails []json.RawMessage `json:"reasoning_details,omitempty"`
+		ToolCalls        []chatCall        `json:"tool_calls,omitempty"`
+		ToolCallID       string            `json:"tool_call_id,omitempty"`
 	}
 	chatCall struct {
 		ID       string       `json:"id"`
@@ -52,8 +60,8 @@ type (
 		Parameters  json.RawMessage `json:"parameters"`
 	}
 	responseFormat struct {
-		Type       string     `json:"type"`
-		JSONSchema jsonSchema `json:"json_schema"`
+		Type       string      `json:"type"`
+		JSONSchema *jsonSchema `json:"json_schema,omitempty"`
 	}
 	jsonSchema struct {
 		Name   string          `json:"name"`
@@ -65,232 +73,141 @@ type (
 // encode gives the body for a request. Its errors are of class
 // invalid_request: what the engine handed over is not fit to be sent.
 func (m *Model) encode(req *llm.Request) ([]byte, error) {
-	out := chatRequest{
-		Model: req.Model, MaxTokens: req.MaxOutputTokens,
-		Stream: true, StreamOptions: streamOptions{IncludeUsage: true},
-	}
+	out := chatRequest{Model: req.Model, Stream: true}
 	if out.Model == "" {
 		out.Model = m.cfg.Model
 	}
-	low := lowering{maker: m.cfg.Name + "/" + out.Model}
-	low.system(req.System)
-	for _, msg := range req.Messages {
-		if err := low.message(msg); err != nil {
-			return nil, err
-		}
+	if !m.quirks.NoStreamOptions {
+		out.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
-	if len(low.waiting) > 0 {
-		return nil, llm.Errorf(llm.InvalidRequest, "the history ends with tool calls that have no results")
+	low := lowering{
+		maker: m.cfg.Name + "/" + out.Model, caps: m.cfg.Caps, system: "system",
+		placeholder: m.quirks.demandsReasoning(out.Model),
+	}
+	if m.quirks.DeveloperRole {
+		low.system = "developer"
+	}
+	if err := low.history(req); err != nil {
+		return nil, err
 	}
 	out.Messages = low.out
-	// Without tools nothing of theirs may be sent: servers refuse a choice or
-	// parallel_tool_calls when there is no list, and take a history with calls.
-	if !req.NoTools {
-		for _, t := range req.Tools {
-			params := json.RawMessage(t.InputSchema)
-			if len(params) == 0 {
-				params = json.RawMessage(`{"type":"object","properties":{}}`)
-			}
-			out.Tools = append(out.Tools, chatTool{Type: "function", Function: chatFunction{
-				Name: t.Name, Description: t.Description, Parameters: params,
-			}})
-		}
+	if err := m.tools(&out, req, low.calls > 0); err != nil {
+		return nil, err
 	}
-	if req.SerialTools && len(out.Tools) > 0 {
-		out.ParallelToolCalls = new(bool)
+	if len(out.Tools) == 0 || out.ToolChoice != "" || m.quirks.ToolsWithSchema {
+		out.ResponseFormat = m.format(req, low.out)
 	}
-	if m.cfg.StructuredOutput && isObjectSchema(req.Output) {
-		out.ResponseFormat = &responseFormat{Type: "json_schema", JSONSchema: jsonSchema{
-			Name: "answer", Schema: json.RawMessage(req.Output),
-		}}
-	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(out); err != nil {
+	m.limits(&out, req)
+	body, err := marshal(out)
+	if err != nil {
 		return nil, llm.Errorf(llm.InvalidRequest, "the request cannot be written as JSON").Because(err)
 	}
-	if buf.Len() > MaxRequest {
+	if len(body) > MaxRequest {
 		return nil, llm.Errorf(llm.InvalidRequest, "the request is larger than %d bytes", MaxRequest)
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+	return body, nil
 }
 
-// isObjectSchema: vendors take a schema only when its root is an object.
-func isObjectSchema(schema []byte) bool {
-	var s struct {
-		Type string `json:"type"`
-	}
-	return json.Unmarshal(schema, &s) == nil && s.Type == "object"
-}
-
-// lowering turns neutral messages into the dialect's. Call ids are made from
-// the position of the call in the transcript: nine letters and digits, which
-// every known server takes, and the same on each request with this history.
-type lowering struct {
-	maker   string
-	out     []chatMessage
-	calls   int
-	waiting map[string]string // call id → wire id, of the last assistant message
-	order   []string          // the call ids of waiting, in call order
-}
-
-func (l *lowering) system(text string) {
-	if text != "" {
-		l.out = append(l.out, chatMessage{Role: "system", Content: &text})
-	}
-}
-
-func (l *lowering) message(msg llm.Message) error {
-	if len(l.waiting) > 0 && msg.Role != llm.Tool {
-		return llm.Errorf(llm.InvalidRequest, "tool calls have no results right behind them")
-	}
-	switch msg.Role {
-	case llm.User:
-		l.say("user", joinText(msg.Parts))
+// tools offers the tools, or withholds them: without tools nothing of theirs
+// may be sent, because servers refuse a choice or parallel_tool_calls when
+// there is no list, and take a history with calls.
+func (m *Model) tools(out *chatRequest, req *llm.Request, called bool) error {
+	if req.NoTools && !(m.quirks.ToolChoiceNone && called) {
 		return nil
-	case llm.Assistant:
-		return l.assistant(msg.Parts)
-	case llm.Tool:
-		return l.results(msg.Parts)
 	}
-	return llm.Errorf(llm.InvalidRequest, "a message has the unknown role %q", cutWord(string(msg.Role)))
-}
-
-// say adds text. Neighbours of one role become one message, and an empty one
-// is left out, because templates of local models refuse both.
-func (l *lowering) say(role, text string) {
-	if strings.TrimSpace(text) == "" {
-		return
-	}
-	if n := len(l.out); n > 0 && l.out[n-1].Role == role && l.out[n-1].ToolCalls == nil {
-		text = *l.out[n-1].Content + "\n\n" + text
-		l.out[n-1].Content = &text
-		return
-	}
-	l.out = append(l.out, chatMessage{Role: role, Content: &text})
-}
-
-func (l *lowering) assistant(parts []llm.Content) error {
-	text := joinText(parts)
-	var calls []chatCall
-	var reasoning strings.Builder
-	waiting, order := map[string]string{}, []string(nil)
-	for _, p := range parts {
-		switch p.Kind {
-		case llm.ToolCall:
-			if _, twice := waiting[p.CallID]; twice {
-				return llm.Errorf(llm.InvalidRequest, "a call id stands twice in one message")
-			}
-			l.calls++
-			id := fmt.Sprintf("call%05d", l.calls%100_000)
-			waiting[p.CallID], order = id, append(order, p.CallID)
-			calls = append(calls, chatCall{ID: id, Type: "function", Function: chatCallBody{
-				Name: callName(p.Name), Arguments: objectOrEmpty(p.Text),
-			}})
-		case llm.Reasoning:
-			if p.Maker == l.maker {
-				reasoning.WriteString(reasoningState(p.State))
-			}
+	for _, t := range req.Tools {
+		params, _ := dialect.OpenAITool(t.InputSchema)
+		raw, err := marshal(chatTool{Type: "function", Function: chatFunction{
+			Name: t.Name, Description: t.Description, Parameters: json.RawMessage(params),
+		}})
+		if err != nil {
+			return llm.Errorf(llm.InvalidRequest, "a tool cannot be written as JSON").Because(err)
 		}
+		out.Tools = append(out.Tools, raw)
 	}
-	if calls == nil {
-		l.say("assistant", text)
+	if req.NoTools {
+		if len(out.Tools) > 0 {
+			out.ToolChoice = "none"
+		}
 		return nil
 	}
-	l.waiting, l.order = waiting, order
-	msg := chatMessage{Role: "assistant", ReasoningContent: reasoning.String(), ToolCalls: calls}
-	if strings.TrimSpace(text) != "" {
-		msg.Content = &text
+	if req.SerialTools && len(out.Tools) > 0 && !m.quirks.NoParallelToolCalls {
+		out.ParallelToolCalls = new(bool)
 	}
-	l.out = append(l.out, msg)
+	for _, t := range m.cfg.HostedTools {
+		out.Tools = append(out.Tools, json.RawMessage(t))
+	}
 	return nil
 }
 
-// results adds one message for each result, in call order.
-func (l *lowering) results(parts []llm.Content) error {
-	texts := map[string]string{}
-	for _, p := range parts {
-		if p.Kind != llm.ToolResult {
-			continue
-		}
-		if _, known := l.waiting[p.CallID]; !known {
-			return llm.Errorf(llm.InvalidRequest, "a tool result has no call right before it")
-		}
-		if _, twice := texts[p.CallID]; twice {
-			return llm.Errorf(llm.InvalidRequest, "a tool call has two results")
-		}
-		texts[p.CallID] = resultText(p)
+// format gives the native form of the output schema that the model takes, or
+// nil: the schema then stands in the prompt only.
+func (m *Model) format(req *llm.Request, sent []chatMessage) *responseFormat {
+	mode := m.cfg.Caps.Structured
+	if m.cfg.StructuredOutput {
+		mode = llm.StructuredSchema
 	}
-	if len(texts) < len(l.waiting) {
-		return llm.Errorf(llm.InvalidRequest, "a tool call has no result")
+	if req.Output == nil || mode != llm.StructuredSchema && mode != llm.StructuredObject {
+		return nil
 	}
-	for _, id := range l.order {
-		text := texts[id]
-		l.out = append(l.out, chatMessage{Role: "tool", Content: &text, ToolCallID: l.waiting[id]})
+	if mode == llm.StructuredSchema {
+		if schema, ok := dialect.OpenAIOutput(req.Output); ok {
+			return &responseFormat{Type: "json_schema", JSONSchema: &jsonSchema{Name: "answer", Strict: true, Schema: json.RawMessage(schema)}}
+		}
 	}
-	l.waiting, l.order = nil, nil
+	// Vendors take json_object only when the word stands in some message.
+	if isObjectSchema(req.Output) && saysJSON(sent) {
+		return &responseFormat{Type: "json_object"}
+	}
 	return nil
 }
 
-// resultText: the dialect has no mark for errors, the text has to tell; and
-// servers refuse empty messages.
-func resultText(p llm.Content) string {
+func isObjectSchema(schema canonjson.Value) bool {
+	n, err := schema.Node()
+	if err != nil {
+		return false
+	}
+	t, _ := n.Get("type")
+	return t.Text() == "object"
+}
+
+func saysJSON(list []chatMessage) bool {
+	says := func(text string) bool { return strings.Contains(strings.ToLower(text), "json") }
+	for _, m := range list {
+		switch c := m.Content.(type) {
+		case string:
+			if says(c) {
+				return true
+			}
+		case []chatPart:
+			for _, p := range c {
+				if says(p.Text) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// limits sets how long the answer and its thoughts may be.
+func (m *Model) limits(out *chatRequest, req *llm.Request) {
+	limit := req.MaxOutputTokens
+	if limit == 0 {
+		limit = m.cfg.MaxOutputTokens
+	}
+	if m.quirks.limitName(out.Model) == maxCompletionTokens {
+		out.MaxCompletionTokens = limit
+	} else {
+		out.MaxTokens = limit
+	}
 	switch {
-	case strings.TrimSpace(p.Text) != "":
-		return p.Text
-	case p.IsError:
-		return "(the tool failed and gave no message)"
+	case m.cfg.Effort == "" && m.cfg.ReasoningBudget == 0:
+	case m.quirks.Reasoning == reasoningEffort:
+		out.ReasoningEffort = m.cfg.Effort
+	case m.cfg.ReasoningBudget > 0: // a router takes one of the two
+		out.Reasoning = &reasoningWish{MaxTokens: m.cfg.ReasoningBudget}
+	default:
+		out.Reasoning = &reasoningWish{Effort: m.cfg.Effort}
 	}
-	return "(no output)"
-}
-
-// objectOrEmpty keeps a history sendable whatever a model once wrote as
-// arguments: vendors refuse any that are not a JSON object.
-func objectOrEmpty(args string) string {
-	n, err := canonjson.ParseString(args, canonjson.Limits{Bytes: MaxAnswer, Tokens: MaxAnswer})
-	if err != nil || n.Kind() != canonjson.Object {
-		return "{}"
-	}
-	return args
-}
-
-// callName keeps a history sendable when a model once called a tool by a name
-// that no tool can have: vendors take letters, digits, `_` and `-`, 64 at most.
-func callName(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r == '_' || r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, name)
-	if name == "" {
-		return "unnamed"
-	}
-	return name[:min(len(name), 64)]
-}
-
-func joinText(parts []llm.Content) string {
-	var texts []string
-	for _, p := range parts {
-		if p.Kind == llm.Text && p.Text != "" {
-			texts = append(texts, p.Text)
-		}
-	}
-	return strings.Join(texts, "\n\n")
-}
-
-// state is what Content.State holds of reasoning that came as
-// reasoning_content. Reasoning that came in another field has no state: its
-// vendors do not want it back.
-type state struct {
-	ReasoningContent string `json:"reasoning_content"`
-}
-
-func reasoningState(raw []byte) string {
-	var s state
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
-	return s.ReasoningContent
 }

@@ -141,24 +141,46 @@ func TestNoTools(t *testing.T) {
 	}
 }
 
-// The schema is sent only when the configuration says so, and only where
-// vendors take it.
+// The schema goes to the vendor in the vendor's form where the model and the
+// schema have one; the weaker form needs the word; and tools come first. C09
 func TestStructuredOutput(t *testing.T) {
-	object := canonjson.Value(`{"additionalProperties":false,"properties":{"a":{"type":"string"}},"type":"object"}`)
-	for _, tt := range []struct {
-		on     bool
+	object := canonjson.Value(`{"additionalProperties":false,"properties":{"a":{"type":"string"}},"required":[],"type":"object"}`)
+	open := canonjson.Value(`{"additionalProperties":false,"properties":{"a":{}},"required":[],"type":"object"}`)
+	const native = `"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":` +
+		`{"additionalProperties":false,"properties":{"a":{"type":["string","null"]}},"required":["a"],"type":"object"}}}`
+	const weak = `"response_format":{"type":"json_object"}`
+	caps := func(s llm.Structured) Config { return Config{Caps: llm.Capabilities{Structured: s}} }
+	openai := Config{BaseURL: "http://api.openai.com/v1", Caps: llm.Capabilities{Structured: llm.StructuredSchema}}
+	for i, tt := range []struct {
+		cfg    Config
 		schema canonjson.Value
+		req    llm.Request
 		want   string
 	}{
-		{false, object, ""},
-		{true, object, `"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":false,"schema":` + string(object) + `}}`},
-		{true, canonjson.Value(`{"type":"string"}`), ""},
-		{true, canonjson.Value(`{}`), ""},
-		{true, nil, ""},
+		{Config{}, object, llm.Request{}, ""},
+		{caps(llm.StructuredNone), object, llm.Request{}, ""},
+		{caps(llm.StructuredSchema), object, llm.Request{}, native},
+		{Config{StructuredOutput: true}, object, llm.Request{}, native},
+		{caps(llm.StructuredSchema), open, llm.Request{System: "Answer in JSON."}, weak},
+		{caps(llm.StructuredSchema), open, llm.Request{System: "Answer."}, ""},
+		{caps(llm.StructuredObject), object, llm.Request{System: "as json"}, weak},
+		{caps(llm.StructuredSchema), canonjson.Value(`{"type":"string"}`), llm.Request{System: "JSON"}, ""},
+		{caps(llm.StructuredSchema), canonjson.Value(`{}`), llm.Request{System: "JSON"}, ""},
+		{caps(llm.StructuredSchema), nil, llm.Request{}, ""},
+		{caps(llm.StructuredSchema), object, llm.Request{Tools: []llm.ToolDefinition{lookup}}, ""},
+		{caps(llm.StructuredSchema), object, llm.Request{Tools: []llm.ToolDefinition{lookup}, NoTools: true}, native},
+		{openai, object, llm.Request{Tools: []llm.ToolDefinition{lookup}}, native},
+		{Config{Caps: openai.Caps, Quirks: Quirks{ToolsWithSchema: true}}, object, llm.Request{Tools: []llm.ToolDefinition{lookup}}, native},
 	} {
-		raw, err := model(t, Config{StructuredOutput: tt.on}).encode(&llm.Request{Messages: hello.Messages, Output: tt.schema})
-		if err != nil || !strings.Contains(string(raw), tt.want) || tt.want == "" && strings.Contains(string(raw), "response_format") {
-			t.Errorf("%v %s: %s %v", tt.on, tt.schema, raw, err)
+		stub := chatstub.NewVendor(chatstub.Rules{NoToolsWithSchema: !tt.cfg.Quirks.ToolsWithSchema && tt.cfg.BaseURL == ""}, chatstub.Replies(chatstub.Reply{Text: "{}"}))
+		tt.cfg.HTTP = over(t, stub)
+		tt.req.Messages, tt.req.Output = hello.Messages, tt.schema
+		if got := ask(t, t.Context(), model(t, tt.cfg), &tt.req); got.Err != nil {
+			t.Errorf("%d: %v", i, got)
+		}
+		body := string(stub.Requests()[0].Body)
+		if !strings.Contains(body, tt.want) || tt.want == "" && strings.Contains(body, "response_format") {
+			t.Errorf("%d: %s, want %s", i, body, tt.want)
 		}
 	}
 }

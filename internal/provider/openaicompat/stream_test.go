@@ -31,6 +31,14 @@ func TestThoughtsAreSplitOff(t *testing.T) {
 		{"behind text", []string{`{"content":"a <think>b</think>"}`}, "a <think>b</think>", ""},
 		{"only the end", []string{`{"content":"a</think>b"}`}, "a</think>b", ""},
 		{"a second one", []string{`{"content":"<think>a</think>b<think>c</think>"}`}, "b<think>c</think>", "a"},
+		{"two in a row", []string{`{"content":"<think>a</think>\n<think>b</think>\n\nc"}`}, "c", "ab"},
+		{"empty, as models do that were told not to think", []string{`{"content":"<think>\n\n</think>\n\n"}`, `{"content":"c"}`}, "c", "\n\n"},
+		{"nothing behind it", []string{`{"content":"<think>a</think>\n"}`}, "", "a"},
+		{"a half tag behind it", []string{`{"content":"<think>a</think>\n<th"}`}, "<th", "a"},
+		{"other tags", []string{`{"content":"[THI"}`, `{"content":"NK]a[/THINK]b"}`}, "b", "a"},
+		{"thinking", []string{`{"content":"<thinking>a</think></thinking>b"}`}, "b", "a</think>"},
+		{"thought", []string{`{"content":"<thought>a"}`, `{"content":"</thought>b"}`}, "b", "a"},
+		{"white space without end", []string{`{"content":"` + strings.Repeat(" ", 2000) + `<think>a"}`}, strings.Repeat(" ", 2000) + "<think>a", ""},
 		{"never closed", []string{`{"content":"<think>a</thi"}`}, "", "a</thi"},
 		{"white space only", []string{`{"content":" \n"}`}, " \n", ""},
 		{"a cut beginning", []string{`{"content":"<thin"}`}, "<thin", ""},
@@ -213,8 +221,7 @@ func TestAnswerIsBounded(t *testing.T) {
 	delta := `{"content":"` + strings.Repeat("x", 1<<20) + `"}`
 	long := "data: {\"choices\":[{\"delta\":" + delta + "}]}\n\n"
 	s := served{media: "text/event-stream", body: func() io.Reader {
-		p := pieces(strings.Split(strings.Repeat(long+"\x00", 40), "\x00"))
-		return &p
+		return strings.NewReader(strings.Repeat(long, 40))
 	}}
 	var size int
 	err := model(t, Config{HTTP: &http.Client{Transport: s}}).Stream(t.Context(), hello, func(p llm.Part) error { size += len(p.Text); return nil })
@@ -237,6 +244,8 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte(chatstub.Reply{Reasoning: "r", Text: "<think>a</think>b", Calls: []chatstub.Call{{Name: "f", Arguments: "{}"}}, Input: 1, Output: 1}.Stream()))
 	f.Add([]byte(`{"choices":[{"message":{"content":[{"text":"x"}],"tool_calls":[{"function":{"name":"a","arguments":{"x":1}}}]}}]}`))
 	f.Add([]byte(chunks("stop", `{"tool_calls":[{"function":{"arguments":{"":0}}}]}`))) // a call without a name
+	f.Add([]byte(chatstub.Reply{Details: []string{`{"type":"reasoning.text","text":"abc","index":0}`}, Text: "[THINK]a[/THINK]b", Refusal: "no"}.Stream()))
+	f.Add([]byte(`{"choices":[{"message":{"content":"x","reasoning_details":[{"a":1,"a":2}],"function_call":{"name":"f"}},"usage":{"prompt_tokens":1,"completion_tokens":1}}]}`))
 	f.Add([]byte("event: error\ndata: {\"error\":{\"code\":1}}\n\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s := served{media: "text/event-stream", body: func() io.Reader { return strings.NewReader(string(body)) }}

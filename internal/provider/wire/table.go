@@ -51,6 +51,13 @@ var table = []rule{
 		"model_not_found", "not_found_error", "notfounderror", "invalid_model", "invalid_value",
 		"unsupported_parameter", "unsupported_value", "request_too_large", "string_above_max_length",
 	}},
+	{class: llm.Billing, codes: []string{"credit_balance_exhausted"}},
+	{class: llm.ContentFilter, codes: []string{"image_content_policy_violation", "bio_policy"}},
+	{class: llm.InvalidRequest, codes: []string{
+		"invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url", "invalid_image_mode", "image_too_large",
+		"image_too_small", "image_parse_error", "image_file_too_large", "image_file_not_found", "empty_image_file",
+		"unsupported_image_media_type", "failed_to_download_image", "data_residency_mismatch", "invalid_encrypted_content",
+	}},
 	{class: llm.Server, codes: []string{
 		"server_error", "internal_error", "internal_server_error", "internalservererror", "internal", "api_error", "timeout_error",
 	}},

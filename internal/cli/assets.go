@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"mime"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/client"
+)
+
+func (a *app) assetsCommand() *cobra.Command {
+	put := &cobra.Command{Use: "put FILE...", Short: "Hand in files", Args: cobra.MinimumNArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			for _, path := range args {
+				asset, err := putFile(cmd.Context(), c, path)
+				if err != nil {
+					return err
+				}
+				if err := a.say(asset, "%s %s %d bytes\n", asset.ID, asset.MediaType, asset.Bytes); err != nil {
+					return err
+				}
+			}
+			return nil
+		})}
+	var page client.Page
+	list := &cobra.Command{Use: "list", Short: "List assets, newest first", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			l, err := c.Assets(cmd.Context(), page)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(l)
+			}
+			err = a.table("ASSET\tTYPE\tBYTES\tCREATED\tNAME", func(w *tabwriter.Writer) {
+				for _, x := range l.Items {
+					fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", x.ID, x.MediaType, x.Bytes, stamp(x.CreatedAt), clean(or(x.Name, "-")))
+				}
+			})
+			a.more(l.NextCursor)
+			return err
+		})}
+	pageFlags(list, &page)
+	show := &cobra.Command{Use: "show ASSET", Short: "Show what is known of an asset", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			asset, err := c.Asset(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(asset)
+		})}
+	get := &cobra.Command{Use: "get ASSET", Short: "Write an asset's bytes to standard output", Args: cobra.ExactArgs(1),
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			if terminal(a.out) {
+				return usageError{fmt.Errorf("the bytes of an asset are not for a terminal: redirect them to a file")}
+			}
+			body, err := c.AssetBytes(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			_, err = io.Copy(a.out, body)
+			return err
+		})}
+	return group("assets", "Hand in files and look at them", put, list, show, get)
+}
+
+// putFile hands in one file.
+func putFile(ctx context.Context, c *client.Client, path string) (*api.Asset, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer f.Close()
+	return c.CreateAsset(ctx, filepath.Base(path), mime.TypeByExtension(filepath.Ext(path)), f)
+}

@@ -1,0 +1,234 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/models"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/provider/anthropic"
+	"github.com/holdfast-dev/holdfast/internal/provider/gemini"
+	"github.com/holdfast-dev/holdfast/internal/provider/openai"
+	"github.com/holdfast-dev/holdfast/internal/provider/openaicompat"
+	"github.com/holdfast-dev/holdfast/internal/provider/wire"
+)
+
+// routes are the ways to models, and the adapters behind them. An adapter is
+// of one model; those that callers name are made when they are first asked for.
+type routes struct {
+	cfg       *config.Config
+	transport http.RoundTripper
+	own       *http.Transport // nil when the transport is somebody else's
+
+	mu       sync.Mutex
+	adapters map[routed]llm.Model
+}
+
+type routed struct{ route, model string }
+
+// maxAdapters bounds the adapters that are kept; they hold no connection themselves.
+const maxAdapters = 512
+
+// newRoutes makes the adapters of all routes. transport replaces the network, in tests.
+func newRoutes(cfg *config.Config, transport http.RoundTripper) (*routes, error) {
+	m := &routes{cfg: cfg, transport: transport, adapters: map[routed]llm.Model{}}
+	if transport == nil {
+		m.own = wire.NewTransport()
+		m.transport = m.own
+	}
+	for name, r := range cfg.Routes {
+		model, err := makeModel(cfg, name, r.Model, m.transport)
+		if err != nil {
+			return nil, err
+		}
+		m.adapters[routed{name, modelOf(&r, "")}] = model
+	}
+	return m, nil
+}
+
+// closeIdle ends the connections to vendors that are kept for a next request.
+func (m *routes) closeIdle() {
+	if m.own != nil {
+		m.own.CloseIdleConnections()
+	}
+}
+
+// makeModel makes the adapter of a route's model. The error is a *config.Error
+// with the key at fault.
+func makeModel(cfg *config.Config, name, model string, transport http.RoundTripper) (llm.Model, error) {
+	r, path := cfg.Routes[name], "routes."+name
+	if r.Provider == "scripted" {
+		return loadScript(cfg, path+".script", r.Script)
+	}
+	hosted, err := hostedTools(cfg, path, r.HostedTools)
+	if err != nil {
+		return nil, err
+	}
+	var client *http.Client
+	if transport != nil {
+		client = &http.Client{Transport: transport}
+	}
+	var key func() (string, error)
+	if r.APIKey != nil {
+		at := config.Reference{Key: path + ".api_key", Ref: *r.APIKey}
+		key = func() (string, error) { return cfg.Use(at) }
+	}
+	if !goodBase(r.BaseURL) {
+		return nil, cfg.Mistake(path+".base_url", "want an absolute http or https URL without user, query and fragment")
+	}
+	caps, first, idle := capabilities(&r, model), r.FirstByte.Or(0), r.Idle.Or(0)
+	effort, budget := r.Reasoning.Effort, r.Reasoning.Budget
+	var m llm.Model
+	switch r.Provider {
+	case "openai":
+		m, err = openai.New(openai.Config{
+			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
+		})
+	case "anthropic":
+		m, err = anthropic.New(anthropic.Config{
+			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
+		})
+	case "gemini":
+		m, err = gemini.New(gemini.Config{
+			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
+		})
+	default:
+		m, err = openaicompat.New(openaicompat.Config{
+			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
+			Quirks: openaicompat.Quirks(r.Quirks),
+		})
+	}
+	if err != nil {
+		return nil, cfg.Mistake(path, "%v", err)
+	}
+	return m, nil
+}
+
+// goodBase says whether an address may be the beginning of a vendor's. Empty: the vendor's own.
+func goodBase(base string) bool {
+	u, err := url.Parse(base)
+	return base == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+// hostedTools gives the declared tools of a vendor as the JSON that it documents.
+func hostedTools(cfg *config.Config, path string, list []any) ([]canonjson.Value, error) {
+	var out []canonjson.Value
+	for i, v := range list {
+		raw, err := json.Marshal(v)
+		if err == nil {
+			var value canonjson.Value
+			if value, err = canonjson.Canonicalize(raw, canonjson.Limits{}); err == nil {
+				out = append(out, value)
+				continue
+			}
+		}
+		return nil, cfg.Mistake(fmt.Sprintf("%s.hosted_tools[%d]", path, i), "is no JSON object: %v", err)
+	}
+	return out, nil
+}
+
+// capabilities gives what a route's model can do: by the table of families,
+// and by the configuration where that says otherwise.
+func capabilities(r *config.Route, model string) llm.Capabilities {
+	caps := models.Lookup(r.Provider, model)
+	if r.Provider == "scripted" { // it reads nothing, and minds nothing
+		caps = llm.Capabilities{Tools: true, Images: true, PDF: true}
+	}
+	o := &r.Capabilities
+	if o.Context > 0 {
+		caps.Context = int64(o.Context)
+	}
+	if o.Output > 0 {
+		caps.Output = int64(o.Output)
+	}
+	for _, f := range []struct{ said, to *bool }{{o.Tools, &caps.Tools}, {o.Images, &caps.Images}, {o.PDF, &caps.PDF}, {o.Reasoning, &caps.Reasoning}} {
+		if f.said != nil {
+			*f.to = *f.said
+		}
+	}
+	if o.Structured != "" {
+		caps.Structured = llm.Structured(o.Structured)
+	}
+	return caps
+}
+
+// takes says whether the model of a captured route reads files of a media type.
+func (m *routes) takes(r event.Route, mediaType string) bool {
+	route, ok := m.cfg.Routes[r.Name]
+	if r.Provider == "gemini" && mediaType == "image/gif" {
+		return false // the one kind of picture that this vendor does not read
+	}
+	return ok && capabilities(&route, r.Model).Takes(mediaType)
+}
+
+// resolve pins a route by name, or the default, with its model or the caller's.
+func (m *routes) resolve(name, model string) (event.Route, error) {
+	if name == "" {
+		name = m.cfg.DefaultRoute
+	}
+	r, ok := m.cfg.Routes[name]
+	if !ok {
+		return event.Route{}, problem.New(problem.Invalid, "unknown_route", "no route is named %.64q", name)
+	}
+	if len(model) > 256 {
+		return event.Route{}, problem.New(problem.Invalid, "invalid_model", "model holds more than 256 bytes")
+	}
+	return event.Route{Name: name, Provider: r.Provider, Model: modelOf(&r, model)}, nil
+}
+
+// modelOf is the caller's model, or the route's; a route without one is named by its provider.
+func modelOf(r *config.Route, model string) string {
+	switch {
+	case model != "":
+		return model
+	case r.Model != "":
+		return r.Model
+	}
+	return r.Provider
+}
+
+// get gives the adapter of a captured route. A route that was taken out of the
+// configuration, or became another provider's, is no way to that model any more.
+func (m *routes) get(r event.Route) (llm.Model, error) {
+	if route, ok := m.cfg.Routes[r.Name]; !ok || route.Provider != r.Provider {
+		return nil, llm.Errorf(llm.InvalidRequest, "the route %q is not configured any more", r.Name)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := routed{r.Name, r.Model}
+	if model, ok := m.adapters[key]; ok {
+		return model, nil
+	}
+	model, err := makeModel(m.cfg, r.Name, r.Model, m.transport)
+	if err != nil {
+		return nil, llm.Errorf(llm.InvalidRequest, "the route %q cannot be used", r.Name).Because(err)
+	}
+	if len(m.adapters) >= maxAdapters {
+		clear(m.adapters)
+	}
+	m.adapters[key] = model
+	return model, nil
+}
+
+func (m *routes) list() []api.Route {
+	out := []api.Route{}
+	for name, r := range m.cfg.Routes {
+		out = append(out, api.Route{Name: name, Provider: r.Provider, Model: modelOf(&r, ""), Default: name == m.cfg.DefaultRoute})
+	}
+	slices.SortFunc(out, func(a, b api.Route) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

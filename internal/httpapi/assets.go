@@ -1,0 +1,119 @@
+package httpapi
+
+import (
+	"mime"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+func assetRoutes() []route {
+	return []route{
+		{method: "POST", path: "/v1/assets", id: "createAsset", role: operator, summary: "Hand in a file",
+			notes: "The body is the file itself. What it is (`image/png`, `image/jpeg`, `image/gif`, `image/webp`, `application/pdf`, or text in UTF-8) is found in its bytes; `Content-Type` only tells `text/markdown`, `text/csv` and `application/json` from `text/plain`. " +
+				"Equal bytes of one user are one asset. An asset that no run uses goes away after a day; one that runs use stays as long as their sessions.",
+			params: []param{pUser, {"name", "query", "string", "A file name for the model and for people. Of a path only its last element is kept."}},
+			action: raw(createAsset), answers: []answer{gives[api.Asset](201, "The asset; Location names it."), gives[api.Asset](200, "The asset that was there already.")}, fails: []int{429}},
+		{method: "GET", path: "/v1/assets", id: "listAssets", role: reader, summary: "List assets, newest first",
+			params: []param{pLimit, pCursor, pOwner}, action: plain(listAssets), answers: []answer{gives[api.List[api.Asset]](200, "A page.")}},
+		{method: "GET", path: "/v1/assets/{a}", id: "getAsset", role: reader, summary: "Read what is known of an asset",
+			action: plain(getAsset), answers: []answer{gives[api.Asset](200, "The asset.")}},
+		{method: "GET", path: "/v1/assets/{a}/raw", id: "getAssetBytes", role: reader, summary: "Read an asset's bytes",
+			notes: "Always as an attachment, never to be shown in place by a browser.", action: plain(getAssetBytes),
+			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: strings.Join(admission.AssetTypes(), ", "), text: "The bytes, with the media type that was found in them."}}},
+	}
+}
+
+const octets = "application/octet-stream"
+
+// raw is an action whose body is bytes of any kind.
+func raw(f func(*call, []byte) error) action {
+	return action{raw: true, run: func(c *call) error {
+		data, err := c.receive(c.cfg.MaxAsset)
+		if err != nil {
+			return err
+		}
+		return f(c, data)
+	}}
+}
+
+func createAsset(c *call, data []byte) error {
+	row, created, err := c.cfg.Admission.PutAsset(c.ctx(), c.who.Caller, c.query["user_id"], c.query["name"], c.r.Header.Get("Content-Type"), data)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Location", "/v1/assets/"+string(row.ID))
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return c.asset(status, &row)
+}
+
+func (c *call) asset(status int, row *eventlog.AssetRow) error {
+	out, err := assetOf(row)
+	if err != nil {
+		return err
+	}
+	return c.json(status, out)
+}
+
+func assetOf(row *eventlog.AssetRow) (api.Asset, error) {
+	var t times
+	out := api.Asset{
+		ID: string(row.ID), UserID: row.UserID, Digest: row.Ref, MediaType: row.MediaType, Name: row.Name, Bytes: row.Bytes, CreatedAt: t.at(row.CreatedAt),
+	}
+	return out, t.err
+}
+
+func listAssets(c *call) error {
+	page, err := c.page()
+	if err != nil {
+		return err
+	}
+	user, err := c.owner()
+	if err != nil {
+		return err
+	}
+	rows, next, err := c.cfg.Store.ListAssets(c.ctx(), user, page)
+	if err != nil {
+		return err
+	}
+	out := api.List[api.Asset]{Items: []api.Asset{}, NextCursor: next}
+	for i := range rows {
+		a, err := assetOf(&rows[i])
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, a)
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func getAsset(c *call) error {
+	row, err := c.cfg.Admission.FindAsset(c.ctx(), c.who.Caller, event.AssetID(c.r.PathValue("a")))
+	if err != nil {
+		return err
+	}
+	return c.asset(http.StatusOK, &row)
+}
+
+func getAssetBytes(c *call) error {
+	row, data, err := c.cfg.Admission.AssetBytes(c.ctx(), c.who.Caller, event.AssetID(c.r.PathValue("a")))
+	if err != nil {
+		return err
+	}
+	name := row.Name
+	if name == "" {
+		name = string(row.ID)
+	}
+	h := c.w.Header()
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	return c.bytes(http.StatusOK, row.MediaType, data)
+}
