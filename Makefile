@@ -29,13 +29,13 @@ check: ## Vet, staticcheck, formatting, house rules
 
 race: ## The race detector on rules, rooms and simulation
 	$(GO) test -race ./internal/canonjson ./internal/contract ./internal/event ./internal/session ./internal/outbox \
-		./internal/workers ./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
+		./internal/workers ./internal/snapshot ./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
 		./internal/httpapi ./client ./internal/span ./internal/metrics ./internal/otlp
 
 crash: ## The crash test at length: every append boundary, and 200 random instants
 	$(GO) test ./internal/daemon -run Crash -crash.random=200 -crash.boundaries=all -timeout 30m -v
 
-bench: ## Appends and runs a second, beside the machine's floor
+bench: ## Figures of speed and size, beside the floor of the machine (go run ./bench -help: sections)
 	$(GO) run ./bench
 
 docs: ## Write the generated reference pages anew

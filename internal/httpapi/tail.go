@@ -38,8 +38,8 @@ type tail struct {
 	users int // of the lock of tails
 	bytes int // of kept; of the lock of tails
 
-	mu   sync.Mutex
-	kept []shown // its elements never change
+	lock chan struct{} // holds one element while somebody reads
+	kept []shown       // its elements never change
 }
 
 // join gives the tail of a stream to one more reader, who leaves it.
@@ -51,7 +51,7 @@ func (t *tails) join(s event.Stream) *tail {
 		if t.byStream == nil {
 			t.byStream = map[event.Stream]*tail{}
 		}
-		x = &tail{all: t, stream: s}
+		x = &tail{all: t, stream: s, lock: make(chan struct{}, 1)}
 		t.byStream[s] = x
 	}
 	x.users++
@@ -84,20 +84,24 @@ func (t *tails) room(x *tail, bytes int) bool {
 // of the stream wait for each other: the first one reads. Those further back
 // read for themselves.
 func (t *tail) read(ctx context.Context, log Log, after int64) ([]shown, error) {
-	t.mu.Lock()
+	select {
+	case t.lock <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if n := len(t.kept); n > 0 {
 		first, last := t.kept[0].Seq, t.kept[n-1].Seq
 		if after < first-1 {
-			t.mu.Unlock()
+			<-t.lock
 			return load(ctx, log, t.stream, after)
 		}
 		if after < last {
 			page := t.kept[after-first+1:]
-			t.mu.Unlock()
+			<-t.lock
 			return page[:min(len(page), readPage)], nil
 		}
 	}
-	defer t.mu.Unlock()
+	defer func() { <-t.lock }()
 	page, err := load(ctx, log, t.stream, after)
 	if err == nil && len(page) > 0 {
 		t.keep(page)

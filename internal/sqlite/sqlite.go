@@ -11,7 +11,7 @@
 // otherwise: write-ahead log; synchronous FULL, so that what was acknowledged
 // survives a loss of power; a checkpoint every 4,000 pages (16 MB), so that its
 // syncs are rare beside those of the commits, and a log file cut back to 64 MB
-// after a burst; a page cache of 32 MB for the writer and 8 MB for each reader.
+// after a burst; a page cache of 32 MB for the writer and 4 MB for each reader.
 // Freed bytes are overwritten always, and not only while a session is erased: a
 // page that an update or a rebuild of derived rows freed long before may hold
 // content that an erasing no longer finds.
@@ -218,7 +218,7 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 	if err := w.startForgetting(unswept); err != nil {
 		return nil, err
 	}
-	readDB, err := sql.Open("sqlite", source(path, "ro", "cache_size(-8192)"))
+	readDB, err := sql.Open("sqlite", source(path, "ro", "cache_size(-4096)"))
 	if err != nil {
 		return nil, err
 	}
