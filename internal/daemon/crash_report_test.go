@@ -186,32 +186,74 @@ type pageNumbers struct {
 
 // writePage puts the numbers of a set into a page; those of other sets stay.
 func writePage(path, name string, set *crashSet) error {
-	page, err := os.ReadFile(path)
+	p, err := readPage(path)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := bytes.Cut(page, []byte(pageBegin))
-	old, after, ok2 := bytes.Cut(rest, []byte(pageEnd))
-	if !ok || !ok2 {
-		return fmt.Errorf("%s has no place for the numbers: %s … %s", path, pageBegin, pageEnd)
-	}
-	n := pageNumbers{Sets: map[string]crashSet{}}
-	if _, text, ok := bytes.Cut(old, []byte("```json\n")); ok {
-		text, _, _ = bytes.Cut(text, []byte("\n```"))
-		if err := json.Unmarshal(text, &n); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-	}
+	n := &p.numbers
 	n.Version, n.Day = version.Version, time.Now().UTC().Format(time.DateOnly)
 	n.Machine = fmt.Sprintf("%s/%s, %d cores, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	n.Sets[name] = *set
-	table := n.table()
-	text, err := json.MarshalIndent(n, "", " ")
+	text, err := p.text()
 	if err != nil {
 		return err
 	}
-	out := fmt.Sprintf("%s%s\n%s\n```json\n%s\n```\n%s%s", before, pageBegin, table, text, pageEnd, after)
-	return os.WriteFile(path, []byte(out), 0o644)
+	return os.WriteFile(path, text, 0o644)
+}
+
+// page is a page with its numbers, and what stands before and after them.
+type page struct {
+	before, after []byte
+	numbers       pageNumbers
+}
+
+func readPage(path string) (*page, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{numbers: pageNumbers{Sets: map[string]crashSet{}}}
+	before, rest, ok := bytes.Cut(text, []byte(pageBegin))
+	old, after, ok2 := bytes.Cut(rest, []byte(pageEnd))
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("%s has no place for the numbers: %s … %s", path, pageBegin, pageEnd)
+	}
+	p.before, p.after = before, after
+	if _, numbers, ok := bytes.Cut(old, []byte("```json\n")); ok {
+		numbers, _, _ = bytes.Cut(numbers, []byte("\n```"))
+		if err := json.Unmarshal(numbers, &p.numbers); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return p, nil
+}
+
+func (p *page) text() ([]byte, error) {
+	numbers, err := json.MarshalIndent(p.numbers, "", " ")
+	return fmt.Appendf(nil, "%s%s\n%s\n<details><summary>The same for programs, with each kind of boundary</summary>\n\n```json\n%s\n```\n\n</details>\n\n%s%s",
+		p.before, pageBegin, p.numbers.table(), numbers, pageEnd, p.after), err
+}
+
+// The table in the page is the one of its numbers. With -crash.report it is made so.
+func TestCrashPage(t *testing.T) {
+	path := "../../docs/reliability.md"
+	p, err := readPage(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := p.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *crashReport != "" {
+		path = *crashReport
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the table of %s is not the one of its numbers; write it by -run CrashPage -crash.report=%s (%v)", path, path, err)
+	}
 }
 
 func (n *pageNumbers) table() string {
@@ -233,7 +275,15 @@ func (n *pageNumbers) table() string {
 	row("of them at a random instant", func(s *crashSet) int { return s.AtInstants })
 	row("of them before the daemon listened", func(s *crashSet) int { return s.AtStart })
 	row("besides, SIGKILLs at rest", func(s *crashSet) int { return s.AtRest })
-	row("kinds of boundaries died at", func(s *crashSet) int { return len(s.Boundaries) })
+	kinds := map[string]bool{}
+	for _, set := range n.Sets {
+		maps.Copy(kinds, atLeastOne(set.Boundaries))
+	}
+	fmt.Fprintf(&b, "| kinds of boundaries died at |")
+	for _, name := range names {
+		fmt.Fprintf(&b, " %d |", len(n.Sets[name].Boundaries))
+	}
+	fmt.Fprintf(&b, " %d |\n", len(kinds))
 	row("rounds", func(s *crashSet) int { return s.Rounds })
 	row("**rounds with a finding**", func(s *crashSet) int { return len(s.Failed) })
 	met := map[string]bool{}
@@ -246,5 +296,18 @@ func (n *pageNumbers) table() string {
 		row(what, func(s *crashSet) int { return s.Met[what] })
 	}
 	row("seconds", func(s *crashSet) int { return s.Seconds })
+	b.WriteString("| load of the machine over 1, 5 and 15 minutes, at the end |")
+	for _, name := range names {
+		fmt.Fprintf(&b, " %s |", n.Sets[name].Load)
+	}
+	b.WriteString(" |\n")
 	return b.String()
+}
+
+func atLeastOne(counts map[string]int) map[string]bool {
+	out := map[string]bool{}
+	for what, n := range counts {
+		out[what] = n > 0
+	}
+	return out
 }

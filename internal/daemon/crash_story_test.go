@@ -403,9 +403,12 @@ func (r *round) aftermath() {
 			}
 		}
 		f.wants(ctx, r.t, logs[f.session])
+		f.mu.Lock()
+		events, conns := len(f.seen), f.conns
+		f.mu.Unlock()
 		r.count("streams followed", 1)
-		r.count("events followed", len(f.seen))
-		r.count("streams resumed", max(0, f.conns-1))
+		r.count("events followed", events)
+		r.count("streams resumed", max(0, conns-1))
 	}
 	r.k.stop(l, 10*time.Second)
 	r.check(feed, logs)
