@@ -32,8 +32,9 @@ race: ## The race detector on rules, rooms and simulation
 		./internal/workers ./internal/snapshot ./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
 		./internal/httpapi ./client ./internal/span ./internal/metrics ./internal/otlp
 
-crash: ## The crash test at length: every append boundary, and 200 random instants
-	$(GO) test ./internal/daemon -run Crash -crash.random=200 -crash.boundaries=all -timeout 30m -v
+crash: ## The crash test at length: every append boundary, and 1,000 SIGKILLs at random; writes docs/reliability.md
+	$(GO) test ./internal/daemon -run Crash -crash.boundaries=all -crash.acts=all -crash.deaths=1000 \
+		-crash.report=$(CURDIR)/docs/reliability.md -timeout 120m -v $(CRASHFLAGS)
 
 bench: ## Figures of speed and size, beside the floor of the machine (go run ./bench -help: sections)
 	$(GO) run ./bench

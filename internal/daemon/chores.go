@@ -2,8 +2,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/workspace"
 )
 
 // chores is what the daemon does now and then, beside its rooms.
@@ -24,6 +30,7 @@ func (c *chores) start(d *Daemon) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	c.wait.Go(func() {
+		d.forgetLeftovers(ctx)
 		tick := time.NewTicker(collectEvery)
 		defer tick.Stop()
 		for {
@@ -42,6 +49,34 @@ func (c *chores) stop() {
 		c.cancel()
 	}
 	c.wait.Wait()
+}
+
+// forgetLeftovers deletes the workspace folders of erased sessions that a
+// process left when it died between the commit and the folder.
+func (d *Daemon) forgetLeftovers(ctx context.Context) {
+	forget := forget(d.cfg)
+	for _, t := range d.cfg.Tools {
+		if t.Type != "workspace" || t.Shared {
+			continue
+		}
+		held, err := workspace.Held(d.cfg.Path(t.Root))
+		for _, id := range held {
+			row, rowErr := d.store.Session(ctx, event.SessionID(id))
+			if ctx.Err() != nil {
+				return
+			}
+			switch {
+			case errors.Is(rowErr, eventlog.ErrNotFound): // somebody else's folder
+			case rowErr != nil:
+				err = errors.Join(err, rowErr)
+			case row.Status == session.Erased:
+				err = errors.Join(err, forget(row.UserID, row.ID))
+			}
+		}
+		if err != nil {
+			d.log.Error("forget workspaces of erased sessions", "err", err)
+		}
+	}
 }
 
 // collectAssets deletes the assets that no run uses, in small steps.

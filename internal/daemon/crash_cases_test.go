@@ -28,7 +28,7 @@ type stage struct {
 
 func newStage(t *testing.T, change func(*world, map[string]any)) *stage {
 	t.Parallel()
-	s := &stage{t: t, w: newWorld(t), ctx: within(t, patience)}
+	s := &stage{t: t, w: newWorld(t), ctx: within(t, *patience)}
 	s.k = newKeeper(t, s.w.config(func(c map[string]any) {
 		if change != nil {
 			change(s.w, c)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,10 +18,13 @@ import (
 // caller is a client of the daemon. When the daemon dies under a request it
 // waits for the next life and sends the same request again.
 type caller struct {
-	t    testing.TB
-	k    *keeper
-	http *http.Client
+	t     testing.TB
+	k     *keeper
+	http  *http.Client
+	again atomic.Int64 // requests that were sent once more, over a death
 }
+
+func (c *caller) repeated() int { return int(c.again.Load()) }
 
 func newCaller(t testing.TB, k *keeper) *caller {
 	c := &caller{t: t, k: k, http: &http.Client{Transport: &http.Transport{}}}
@@ -66,6 +70,7 @@ func (c *caller) do(ctx context.Context, method, path string, body any, headers 
 		select { // the daemon must be dying; a living one never breaks a connection
 		case <-l.gone:
 			last = l.number
+			c.again.Add(1)
 		case <-ctx.Done():
 			return answer{}, fmt.Errorf("%s %s: %w", method, path, err)
 		}
@@ -118,8 +123,13 @@ func (c *caller) createSession(ctx context.Context, s api.CreateSession) error {
 // submit sends work under a key until it is accepted, and gives the run and
 // whether this very answer created it.
 func (c *caller) submit(ctx context.Context, session, key string, content any) (api.Run, bool, error) {
+	return c.send(ctx, session, key, api.SubmitRun{Content: quoted(content)})
+}
+
+// send is submit of a whole request.
+func (c *caller) send(ctx context.Context, session, key string, req api.SubmitRun) (api.Run, bool, error) {
 	var run api.Run
-	a, err := c.do(ctx, http.MethodPost, "/v1/sessions/"+session+"/runs", api.SubmitRun{Content: quoted(content)}, "Idempotency-Key", key)
+	a, err := c.do(ctx, http.MethodPost, "/v1/sessions/"+session+"/runs", req, "Idempotency-Key", key)
 	if err == nil {
 		err = a.into(&run)
 	}

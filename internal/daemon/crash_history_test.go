@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -22,6 +23,7 @@ type history struct {
 	address  map[string]string // of a delivery: the URL that its run captured
 	outputs  map[string]bool   // deliveries that an output named
 	met      map[string]int    // what followed from deaths; see recoveries
+	erased   map[event.Stream]bool
 }
 
 type runHistory struct {
@@ -40,6 +42,9 @@ type runHistory struct {
 	whole     bool           // the step's inference completed
 	attempt   bool           // a model attempt is open
 	waits     bool
+	stopping  bool // its end was asked for
+	erased    bool
+	types     []event.Type
 }
 
 type callHistory struct {
@@ -55,6 +60,7 @@ type callHistory struct {
 func (c *callHistory) what() string { return c.name + " " + c.args }
 
 type sendHistory struct {
+	run      event.RunID
 	attempts int
 	open     bool
 	end      event.Type
@@ -66,7 +72,13 @@ func fold(t testing.TB, events []event.Event) *history {
 	h := &history{
 		t: t, runs: map[event.RunID]*runHistory{}, active: map[event.Stream]event.RunID{}, waiting: map[event.Stream][]event.RunID{},
 		heads: map[event.Stream]int64{}, epochs: map[event.Stream]int64{}, sent: map[string]*sendHistory{},
-		address: map[string]string{}, outputs: map[string]bool{}, met: map[string]int{},
+		address: map[string]string{}, outputs: map[string]bool{}, met: map[string]int{}, erased: map[event.Stream]bool{},
+	}
+	for i := range events {
+		if events[i].Type == event.TypeSessionErased {
+			h.erased[events[i].Stream] = true
+			h.met["session erased"]++
+		}
 	}
 	for i := range events {
 		e := &events[i]
@@ -79,6 +91,8 @@ func fold(t testing.TB, events []event.Event) *history {
 		h.heads[e.Stream], h.epochs[e.Stream] = e.Seq, e.Epoch
 		if _, ok := e.Stream.Target(); ok {
 			h.delivery(e)
+		} else if e.RunID != "" && h.erased[e.Stream] {
+			h.gone(e)
 		} else if e.RunID != "" {
 			h.run(e)
 		}
@@ -92,7 +106,7 @@ func fold(t testing.TB, events []event.Event) *history {
 		if s.end != event.TypeDeliveryDelivered || s.open {
 			t.Errorf("I-24: the delivery %s ended with %q (open: %t)", id, s.end, s.open)
 		}
-		if !h.outputs[id] {
+		if r := h.runs[s.run]; !h.outputs[id] && (r == nil || !r.erased) {
 			t.Errorf("I-24: no output names the delivery %s", id)
 		}
 	}
@@ -108,6 +122,29 @@ func (h *history) broken(e *event.Event, rule, format string, args ...any) {
 	h.t.Helper()
 	h.t.Errorf(rule+": %s#%d %s of run %s, call %s: "+format, append([]any{e.Stream, e.Seq, e.Type, e.RunID, e.CallID}, args...)...)
 }
+
+// gone reads an event of a session that was erased: its content is not there,
+// what it was is.
+func (h *history) gone(e *event.Event) {
+	if !e.Erased() {
+		h.broken(e, "I-04", "the content of an erased session is there")
+	}
+	r := h.runs[e.RunID]
+	if r == nil {
+		r = &runHistory{id: e.RunID, erased: true}
+		h.runs[e.RunID] = r
+	}
+	r.types = append(r.types, e.Type)
+	if !terminalType(string(e.Type)) {
+		return
+	}
+	if r.status != "" {
+		h.broken(e, "I-05", "the run is at its end (%s)", r.status)
+	}
+	r.status = strings.TrimPrefix(string(e.Type), "run.")
+}
+
+func (h *history) runByID(id string) *runHistory { return h.runs[event.RunID(id)] }
 
 func (h *history) run(e *event.Event) {
 	r := h.runs[e.RunID]
@@ -127,7 +164,11 @@ func (h *history) run(e *event.Event) {
 	if r.status != "" {
 		h.broken(e, "I-05", "the run is at its end (%s)", r.status)
 	}
+	r.types = append(r.types, e.Type)
 	switch d := e.Data.(type) {
+	case *event.CancelRequested, *event.InterruptRequested:
+		r.stopping = true
+		h.met["end asked for"]++
 	case *event.RunStarted:
 		if h.active[e.Stream] != "" || h.waiting[e.Stream][0] != e.RunID {
 			h.broken(e, "I-06", "active %q, queue %v", h.active[e.Stream], h.waiting[e.Stream])
@@ -158,7 +199,10 @@ func (h *history) run(e *event.Event) {
 		if r.output != "" {
 			h.broken(e, "I-24", "a second output")
 		}
-		r.output = d.Content.Text + string(d.StructuredOutput)
+		if r.stopping {
+			h.broken(e, "C48", "an answer of a run whose end was asked for")
+		}
+		r.output = d.Content.Text + d.Content.Ref + string(d.StructuredOutput)
 		for _, target := range d.Targets {
 			h.outputs[string(target.DeliveryID)] = true
 		}
@@ -176,7 +220,11 @@ func (h *history) end(e *event.Event, r *runHistory, status string) {
 		h.broken(e, "I-06", "the run is not active")
 	}
 	r.status = status
-	if r.attempt || r.step != "" || r.waits {
+	stopped := status == "cancelled" || status == "interrupted"
+	if stopped != r.stopping {
+		h.broken(e, "C48", "its end was asked for: %t", r.stopping)
+	}
+	if r.attempt || r.step != "" || r.waits && !stopped {
 		h.broken(e, "I-12", "step %s is open (attempt: %t, waiting: %t)", r.step, r.attempt, r.waits)
 	}
 }
@@ -228,6 +276,9 @@ func (h *history) inStep(e *event.Event, r *runHistory) {
 		if r.attempt {
 			h.broken(e, "I-19", "the attempt before has no end")
 		}
+		if r.stopping {
+			h.broken(e, "C48", "the end of the run was asked for")
+		}
 		r.attempt = true
 		r.attempts++
 	case *event.ModelCallCompleted, *event.ModelCallFailed:
@@ -256,7 +307,7 @@ func (h *history) inCall(e *event.Event, r *runHistory) {
 			h.broken(e, "I-13", "requested twice")
 			return
 		}
-		r.calls = append(r.calls, &callHistory{id: e.CallID, original: d.Original, name: d.Name, level: d.Level, args: string(d.Arguments)})
+		r.calls = append(r.calls, &callHistory{id: e.CallID, original: d.Original, name: d.Name, level: d.Level, args: string(d.Arguments) + d.Large.Ref})
 		return
 	}
 	if e.CallID == "" {
@@ -284,14 +335,17 @@ func (h *history) inCall(e *event.Event, r *runHistory) {
 		if c.started || !c.policy || !r.whole {
 			h.broken(e, "I-13", "started: %t, checked: %t, output whole: %t", c.started, c.policy, r.whole)
 		}
+		if r.stopping {
+			h.broken(e, "C48", "the end of the run was asked for")
+		}
 		c.started = true
 	case *event.ToolRetrying:
-		if c.level == "read" {
+		if c.level == "read" || c.level == "none" {
 			h.met["read repeated"]++
 		} else {
 			h.met["call repeated under its key"]++
 		}
-		if !c.started || c.level != "read" && c.name != "book" {
+		if !c.started || c.level != "read" && c.level != "none" && c.name != "book" {
 			h.broken(e, "I-13", "a call of level %s is repeated", c.level)
 		}
 	case *event.ToolCompleted, *event.ToolFailed, *event.ToolTimeout, *event.ToolInterrupted, *event.ToolRejected:
@@ -309,9 +363,9 @@ func (h *history) delivery(e *event.Event) {
 		if h.sent[id] != nil {
 			h.broken(e, "I-24", "enqueued twice")
 		}
-		h.sent[id] = &sendHistory{}
+		h.sent[id] = &sendHistory{run: e.RunID}
 		h.enqueued = append(h.enqueued, id)
-		if r := h.runs[e.RunID]; r != nil && len(r.created.ReplyTargets) > 0 {
+		if r := h.runs[e.RunID]; r != nil && r.created != nil && len(r.created.ReplyTargets) > 0 {
 			h.address[id] = r.created.ReplyTargets[0].URL
 		}
 	case *event.DeliveryAttemptStarted:

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,8 +17,7 @@ import (
 	"time"
 )
 
-// patience bounds every wait; what takes longer hangs.
-const patience = 60 * time.Second
+var patience = flag.Duration("crash.patience", 60*time.Second, "bound of every wait; what takes longer hangs")
 
 // keeper starts the daemon of one data directory over and over.
 type keeper struct {
@@ -29,6 +29,7 @@ type keeper struct {
 	cur     *life
 	lives   int
 	kills   int           // lives that ended by SIGKILL
+	ends    []string      // where each of them ended
 	changed chan struct{} // closed, and made anew, when something happened
 }
 
@@ -41,7 +42,8 @@ type life struct {
 	gone    chan struct{}
 	address string   // empty: not up yet; the keeper's lock guards it
 	commits []string // event types of each append that it told of
-	killed  string   // event types of the append at which it killed itself
+	kill    *killAt
+	killed  string // event types of the append at which it killed itself
 	ended   bool
 	err     error // of Wait, once gone
 }
@@ -97,7 +99,7 @@ func (k *keeper) restart(kill *killAt) *life {
 func (k *keeper) spawn(kill *killAt) (*life, error) {
 	k.mu.Lock()
 	k.lives++
-	l := &life{number: k.lives, gone: make(chan struct{}), log: filepath.Join(k.dir, fmt.Sprintf("life%d.log", k.lives))}
+	l := &life{number: k.lives, kill: kill, gone: make(chan struct{}), log: filepath.Join(k.dir, fmt.Sprintf("life%d.log", k.lives))}
 	k.mu.Unlock()
 	self, err := os.Executable()
 	if err != nil {
@@ -154,6 +156,14 @@ func (k *keeper) listen(l *life, out io.Reader) {
 		l.err, l.ended = err, true
 		if s, ok := l.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signal() == syscall.SIGKILL {
 			k.kills++
+			where := "instant"
+			if l.address == "" {
+				where = "start"
+			}
+			if l.killed != "" {
+				where = l.kill.Side + " " + l.killed
+			}
+			k.ends = append(k.ends, where)
 		}
 	})
 	close(l.gone)
@@ -210,6 +220,23 @@ func (k *keeper) up(ctx context.Context, after int) (l *life, address string, er
 	return l, address, err
 }
 
+// listens waits until a life listens, is gone, or nobody is interested.
+func (k *keeper) listens(l *life, over <-chan struct{}) {
+	for {
+		k.mu.Lock()
+		ok, changed := l.address != "" || l.ended, k.changed
+		k.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-over:
+			return
+		}
+	}
+}
+
 // kill ends a life by SIGKILL and waits for its end.
 func (k *keeper) kill(l *life) {
 	_ = l.cmd.Process.Signal(syscall.SIGKILL)
@@ -220,7 +247,7 @@ func (k *keeper) kill(l *life) {
 // stop ends a life in order, and wants it to be within limit.
 func (k *keeper) stop(l *life, limit time.Duration) {
 	k.t.Helper()
-	err := k.await(within(k.t, patience), func() bool { return l.address != "" || l.ended })
+	err := k.await(within(k.t, *patience), func() bool { return l.address != "" || l.ended })
 	if err == nil { // before that it does not listen to signals either
 		err = l.cmd.Process.Signal(syscall.SIGTERM)
 	}

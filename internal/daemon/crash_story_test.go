@@ -45,7 +45,13 @@ type part struct {
 	content string // of its output: what is delivered; empty: nothing
 	steps   int
 	repairs int
-	calls   []string // tool calls that the model asks for
+	calls   []string       // tool calls that the model asks for
+	typed   bool           // its session has an output contract
+	free    bool           // what comes of it is for its act to say
+	erased  bool           // with its session
+	text    string         // what is submitted, unless it is input's
+	target  string         // path of its receiver, unless it is its session's
+	submit  *api.SubmitRun // what is submitted, unless it is a text
 
 	run api.Run // filled by the player
 }
@@ -54,6 +60,9 @@ func (p *part) key() string { return fmt.Sprintf("key-%d", p.order) }
 
 // input is what is submitted: JSON for the session with a contract.
 func (p *part) input() any {
+	if p.text != "" {
+		return p.text
+	}
 	if p.session == "main" {
 		return map[string]any{"order": p.order}
 	}
@@ -66,11 +75,11 @@ func structuredAnswer(order int) string {
 
 func storyParts() []*part {
 	return []*part{
-		{order: orderMain, session: "main", status: api.RunCompleted, content: structuredAnswer(orderMain), steps: 3, repairs: 1,
+		{order: orderMain, session: "main", typed: true, status: api.RunCompleted, content: structuredAnswer(orderMain), steps: 3, repairs: 1,
 			calls: []string{`lookup {"order":1}`, `charge {"cents":100,"order":1}`}},
-		{order: orderBook, session: "main", status: api.RunCompleted, content: structuredAnswer(orderBook), steps: 2,
+		{order: orderBook, session: "main", typed: true, status: api.RunCompleted, content: structuredAnswer(orderBook), steps: 2,
 			calls: []string{`book {"order":2}`, `note {"order":2}`}},
-		{order: orderPlain, session: "main", status: api.RunCompleted, content: structuredAnswer(orderPlain), steps: 1},
+		{order: orderPlain, session: "main", typed: true, status: api.RunCompleted, content: structuredAnswer(orderPlain), steps: 1},
 		{order: orderText, session: "text", status: api.RunCompleted, content: "done 11", steps: 2,
 			calls: []string{`charge {"cents":7,"order":11}`, `lookup {"order":11}`}},
 		{order: orderCut, session: "text", status: api.RunFailed, steps: 1},
@@ -80,7 +89,7 @@ func storyParts() []*part {
 
 func afterParts() []*part {
 	return []*part{
-		{order: orderAfter, session: "main", status: api.RunCompleted, content: structuredAnswer(orderAfter), steps: 1},
+		{order: orderAfter, session: "main", typed: true, status: api.RunCompleted, content: structuredAnswer(orderAfter), steps: 1},
 		{order: orderThen, session: "text", status: api.RunCompleted, content: "done 14", steps: 1},
 	}
 }
@@ -117,15 +126,32 @@ type round struct {
 	k     *keeper
 	c     *caller
 	parts []*part
+	story bool           // the story is played
+	acts  []act          // and these
 	met   map[string]int // what the log tells of deaths
+
+	mu        sync.Mutex // over parts that are added, met, and followers
+	following context.Context
+	followers []*follower
 
 	rndMu sync.Mutex
 }
 
-func newRound(t *testing.T, seed uint64) *round {
-	r := &round{t: t, seed: seed, rnd: seeded(seed), parts: storyParts()}
+func newRound(t *testing.T, seed uint64, story bool, acts ...act) *round {
+	r := &round{t: t, seed: seed, rnd: seeded(seed), story: story, acts: acts, met: map[string]int{}}
+	if story {
+		r.parts = storyParts()
+	}
 	r.w = newWorld(t)
-	r.w.answer = storyAnswer
+	r.w.answer = r.answer
+	var unfollow context.CancelFunc
+	r.following, unfollow = context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		unfollow()
+		for _, f := range r.followers {
+			<-f.done
+		}
+	})
 	main := ""
 	r.w.hook = func(path, id string, n int) int { // the first message to main fails once
 		if path == "/main" && main == "" {
@@ -142,7 +168,15 @@ func newRound(t *testing.T, seed uint64) *round {
 		}
 	}))
 	r.c = newCaller(t, r.k)
+	t.Cleanup(func() { r.keep() })
 	return r
+}
+
+// chance gives a time of less than n milliseconds.
+func (r *round) chance(n int) time.Duration {
+	r.rndMu.Lock()
+	defer r.rndMu.Unlock()
+	return time.Duration(r.rnd.IntN(n)) * time.Millisecond
 }
 
 // decide is a person of chance.
@@ -161,12 +195,21 @@ func (r *round) decide(doubt api.Attention) api.ResolveAttention {
 	return a
 }
 
-// play plays the client's side of both sessions to the end.
+// play plays the client's side of all sessions to the end.
 func (r *round) play(ctx context.Context) error {
-	errs := make([]error, 2)
+	errs := make([]error, 2+len(r.acts))
 	var wg sync.WaitGroup
-	for i, session := range []string{"main", "text"} {
-		wg.Go(func() { errs[i] = r.playSession(ctx, session) })
+	if r.story {
+		for i, session := range []string{"main", "text"} {
+			wg.Go(func() { errs[i] = r.playSession(ctx, session) })
+		}
+	}
+	for i, a := range r.acts {
+		wg.Go(func() {
+			if err := a.play(ctx, r); err != nil {
+				errs[2+i] = fmt.Errorf("%s: %w", nameOf(a), err)
+			}
+		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -180,21 +223,21 @@ func (r *round) playSession(ctx context.Context, session string) error {
 	} else {
 		s.OnDoubt = "continue"
 	}
-	if err := r.c.createSession(ctx, s); err != nil {
+	if err := r.open(ctx, s); err != nil {
 		return err
 	}
 	var mine []*part
+	r.mu.Lock()
 	for _, p := range r.parts {
 		if p.session == session {
 			mine = append(mine, p)
 		}
 	}
+	r.mu.Unlock()
 	for _, p := range mine {
-		run, _, err := r.c.submit(ctx, session, p.key(), p.input())
-		if err != nil {
+		if err := r.submit(ctx, p); err != nil {
 			return err
 		}
-		p.run = run
 	}
 	if session == "main" { // breaks the contract: no run, no event (I-07)
 		a, err := r.c.do(ctx, http.MethodPost, "/v1/sessions/main/runs", api.SubmitRun{Content: api.Raw(`{"order":"one"}`)}, "Idempotency-Key", "key-bad")
@@ -211,12 +254,7 @@ func (r *round) playSession(ctx context.Context, session string) error {
 	if err != nil || a.status != http.StatusOK {
 		return fmt.Errorf("change of the reply targets: %d %s %w", a.status, a.body, err)
 	}
-	for _, p := range mine {
-		if p.run, err = r.c.finish(ctx, p.run.ID, r.decide); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.finish(ctx, mine...)
 }
 
 // rest waits until the player is through and every answer is delivered.
@@ -230,13 +268,7 @@ func (r *round) rest(ctx context.Context, played <-chan error) {
 	case <-ctx.Done():
 		r.t.Fatal("the story does not come to its end")
 	}
-	want := 0
-	for _, p := range r.parts {
-		if p.content != "" {
-			want++
-		}
-	}
-	if _, err := r.c.deliveries(ctx, want); err != nil {
+	if _, err := r.c.deliveries(ctx, len(r.received())); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -245,7 +277,7 @@ func (r *round) rest(ctx context.Context, played <-chan error) {
 // kill gives something to die of, and gives what the first life told.
 func (r *round) perform(first *killAt) *life {
 	r.t.Helper()
-	ctx := within(r.t, patience)
+	ctx := within(r.t, *patience)
 	l := r.k.start(first)
 	played := make(chan error, 1)
 	go func() { played <- r.play(ctx) }()
@@ -269,10 +301,11 @@ func (r *round) perform(first *killAt) *life {
 	return l
 }
 
-// death is how a life ends: at an instant after its start, unless it killed
-// itself before at an append.
+// death is how a life ends: at an instant after it listened, or after its
+// start, unless it killed itself before at an append.
 type death struct {
 	after time.Duration
+	early bool // after its start
 	at    *killAt
 }
 
@@ -286,12 +319,15 @@ func (d death) String() string {
 // performKilled plays the story while the daemon dies those deaths, one a life.
 func (r *round) performKilled(deaths []death) {
 	r.t.Helper()
-	ctx := within(r.t, patience)
+	ctx := within(r.t, *patience)
 	l := r.k.start(deaths[0].at)
 	over := make(chan struct{})
 	var killer sync.WaitGroup
 	killer.Go(func() {
 		for i, d := range deaths {
+			if !d.early {
+				r.k.listens(l, over)
+			}
 			timer := time.NewTimer(d.after)
 			select {
 			case <-timer.C:
@@ -325,7 +361,7 @@ func (r *round) performKilled(deaths []death) {
 // and gives the session something new to do.
 func (r *round) aftermath() {
 	r.t.Helper()
-	ctx := within(r.t, patience)
+	ctx := within(r.t, *patience)
 	r.sameKeys(ctx)
 	before, err := r.c.feed(ctx)
 	if err != nil {
@@ -338,9 +374,9 @@ func (r *round) aftermath() {
 		r.t.Fatal(err)
 	}
 	wantFrom := len(r.received())
-	after := afterParts()
+	after := r.afterParts()
 	for _, p := range after {
-		if p.run, _, err = r.c.submit(ctx, p.session, p.key(), p.input()); err == nil {
+		if p.run, _, err = r.c.send(ctx, p.session, p.key(), p.request()); err == nil {
 			p.run, err = r.c.finish(ctx, p.run.ID, nil) // the session's slot is free
 		}
 		if err != nil {
@@ -356,19 +392,74 @@ func (r *round) aftermath() {
 	}
 	r.unchanged(before, feed, after)
 	r.parts = append(r.parts, after...)
-	session, err := r.c.sessionEvents(ctx, "main")
-	if err != nil {
-		r.t.Fatal(err)
+	for _, a := range r.acts {
+		a.after(ctx, r)
+	}
+	logs := map[string][]api.Event{}
+	for _, f := range r.followers { // I-18
+		if logs[f.session] == nil {
+			if logs[f.session], err = r.c.sessionEvents(ctx, f.session); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		f.wants(ctx, r.t, logs[f.session])
+		f.mu.Lock()
+		events, conns := len(f.seen), f.conns
+		f.mu.Unlock()
+		r.count("streams followed", 1)
+		r.count("events followed", events)
+		r.count("streams resumed", max(0, conns-1))
 	}
 	r.k.stop(l, 10*time.Second)
-	r.check(feed, session)
+	r.check(feed, logs)
+	r.outside()
 }
 
-// received gives the parts that deliver something.
+// outside counts what the world saw.
+func (r *round) outside() {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	for _, n := range r.w.asked {
+		r.count("model calls", n)
+	}
+	for _, n := range r.w.effects {
+		r.count("effects", n)
+	}
+	for _, h := range r.w.hits {
+		r.count("messages received", 1)
+		if h.answered/100 != 2 {
+			r.count("messages refused", 1)
+		}
+	}
+	r.count("runs", len(r.parts))
+	r.count("requests repeated over a death", r.c.repeated())
+}
+
+// afterParts is one more run in each session.
+func (r *round) afterParts() (after []*part) {
+	if r.story {
+		after = afterParts()
+	}
+	seen := map[string]bool{"main": true, "text": true}
+	for _, p := range r.parts {
+		if !seen[p.session] && !p.erased {
+			seen[p.session] = true
+			order := p.order/100*100 + 90
+			q := &part{order: order, session: p.session, typed: p.typed, target: p.target, status: api.RunCompleted, content: done(order).Text, steps: 1}
+			if p.typed {
+				q.content = structuredAnswer(order)
+			}
+			after = append(after, q)
+		}
+	}
+	return after
+}
+
+// received gives the parts that deliver something and are still there.
 func (r *round) received() []*part {
 	var out []*part
 	for _, p := range r.parts {
-		if p.content != "" {
+		if p.content != "" && !p.erased {
 			out = append(out, p)
 		}
 	}
@@ -379,13 +470,19 @@ func (r *round) received() []*part {
 func (r *round) sameKeys(ctx context.Context) {
 	r.t.Helper()
 	for _, p := range r.parts {
-		again, created, err := r.c.submit(ctx, p.session, p.key(), p.input())
+		if p.erased {
+			continue // its key went with it
+		}
+		again, created, err := r.c.send(ctx, p.session, p.key(), p.request())
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		if created || again.ID != p.run.ID {
 			r.t.Errorf("order %d: the key gives run %s (created: %t), want %s", p.order, again.ID, created, p.run.ID)
 		}
+	}
+	if !r.story {
+		return
 	}
 	a, err := r.c.do(ctx, http.MethodPost, "/v1/sessions/text/runs", api.SubmitRun{Content: api.Text("order 99")}, "Idempotency-Key", "key-11")
 	if err != nil {

@@ -120,6 +120,10 @@ func (w *world) serveTool(rw http.ResponseWriter, r *http.Request) {
 		w.effect(tool, string(body))
 	}
 	rw.Header().Set("Content-Type", "application/json")
+	if tool == "fetch" { // more than the log holds in line
+		fmt.Fprintf(rw, `{"ok":true,"text":%q,"tool":%q}`, largeOf(0, 1000), tool)
+		return
+	}
 	fmt.Fprintf(rw, `{"ok":true,"tool":%q}`, tool)
 }
 
@@ -201,10 +205,15 @@ func (w *world) config(change func(map[string]any)) map[string]any {
 	}
 	c := map[string]any{
 		"listen": "127.0.0.1:0", "data_dir": "data",
-		"routes":  map[string]any{"main": map[string]any{"provider": "openai_compatible", "model": "stub-1", "base_url": w.models.URL + "/v1"}},
+		"routes": map[string]any{"main": map[string]any{"provider": "openai_compatible", "model": "stub-1", "base_url": w.models.URL + "/v1",
+			"capabilities": map[string]any{"images": true}}},
 		"secrets": map[string]any{"hook": map[string]any{"env": envSecret}},
 		"targets": map[string]any{"signing_secret": "hook", "allow_private": []string{"127.0.0.0/8"}},
 		"tools": map[string]any{
+			"think":  tool("think", "none", nil),
+			"fetch":  tool("fetch", "read", nil),
+			"wipe":   tool("wipe", "irreversible", map[string]any{"policy": "allow"}),
+			"desk":   map[string]any{"type": "workspace", "root": "work", "allow": []string{"read_file", "write_file", "edit_file"}},
 			"lookup": tool("lookup", "read", nil),
 			"note":   tool("note", "write", map[string]any{"policy": "allow"}),
 			"charge": tool("charge", "external_effect", map[string]any{"policy": "allow"}),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,5 +101,25 @@ func TestForget(t *testing.T) {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is there still: %v", name, err)
 		}
+	}
+}
+
+// Held names the sessions of all users, and nothing that is no session's folder.
+func TestHeld(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "work")
+	if ids, err := Held(root); err != nil || ids != nil {
+		t.Errorf("no root: %q, %v", ids, err)
+	}
+	put(t, "x", root, "ann", "ses_1", "a", "b")
+	put(t, "x", root, "ann", "file")
+	put(t, "x", root, "bob", "ses_2", "c")
+	put(t, "x", root, "bob", "~%41", "c")
+	put(t, "x", root, "file")
+	put(t, "x", filepath.Dir(root), "outside", "ses_3", "x")
+	link(t, "../outside", root, "eve")
+	link(t, "../../outside/ses_3", root, "bob", "ses_3")
+	ids, err := Held(root)
+	if err != nil || !slices.Equal(ids, []string{"ses_1", "ses_2"}) {
+		t.Errorf("%q, %v", ids, err)
 	}
 }

@@ -37,3 +37,37 @@ func Forget(root, user, session string) error {
 	}
 	return nil
 }
+
+// Held gives the sessions that have a folder under root, whoever's they are,
+// by the ids that plain folder names are. root is a Config.Root that is not
+// shared; one that is not there holds none. Links are not followed.
+func Held(root string) ([]string, error) {
+	dir, err := os.OpenRoot(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for workspaces: %w", err)
+	}
+	defer dir.Close()
+	users, err := fs.ReadDir(dir.FS(), ".")
+	if err != nil {
+		return nil, fmt.Errorf("look for workspaces: %w", err)
+	}
+	var ids []string
+	for _, user := range users {
+		if !user.IsDir() {
+			continue
+		}
+		sessions, err := fs.ReadDir(dir.FS(), user.Name())
+		if err != nil {
+			return nil, fmt.Errorf("look for workspaces: %w", err)
+		}
+		for _, s := range sessions {
+			if s.IsDir() && plainID(s.Name()) {
+				ids = append(ids, s.Name())
+			}
+		}
+	}
+	return ids, nil
+}
