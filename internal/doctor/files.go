@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/diskfs"
 )
 
 // secrets says whether every reference can be read, and whether only we can.
@@ -86,6 +87,7 @@ func (p *patient) directory() {
 			return
 		}
 		p.add(check, OK, "", "%s is not there yet; the first start makes it", p.dir)
+		p.fileSystem(at)
 		return
 	case err != nil:
 		p.add(check, Fail, "see that the daemon's user may enter the folders above it", "%v", err)
@@ -94,6 +96,7 @@ func (p *patient) directory() {
 		p.add(check, Fail, "name another one in data_dir", "%s is no folder", p.dir)
 		return
 	}
+	p.fileSystem(p.dir)
 	bad := p.private(check, p.dir, "chmod 700 "+p.dir)
 	if uid, ok := ownerOf(info); ok && uid != os.Geteuid() {
 		bad = true
@@ -118,6 +121,20 @@ func (p *patient) directory() {
 	}
 	if !bad {
 		p.add(check, OK, "", "%s is ours alone", p.dir)
+	}
+}
+
+// fileSystem looks on what the directory lies.
+func (p *patient) fileSystem(dir string) {
+	const check = "file system"
+	kind, network, err := diskfs.Check(dir)
+	switch {
+	case err != nil:
+		p.add(check, Warn, "see that the directory is on a disk of this machine", "what %s lies on cannot be told: %v", dir, err)
+	case network:
+		p.add(check, Fail, "name a directory on a disk of this machine in data_dir", "%s is on a network file system (%s), on which a database does not stay whole", dir, kind)
+	default:
+		p.add(check, OK, "", "%s is on %s", dir, kind)
 	}
 }
 

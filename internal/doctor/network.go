@@ -11,7 +11,9 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -87,12 +89,16 @@ func (p *patient) socket(check, path string) {
 
 // vendor is how a provider is asked for its models.
 type vendor struct {
-	base string // where the configuration names none
-	path string // of the list of models; empty: there is none
-	sign func(h http.Header, key string)
+	base    string // where the configuration names none
+	version string // that a base without one gets; empty: none
+	path    string // of the list of models; empty: there is none
+	sign    func(h http.Header, key string)
 }
 
 func bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
+
+// versioned is the form of an API version at the end of a path.
+var versioned = regexp.MustCompile(`^v[0-9]`)
 
 // vendorOf knows the providers by name.
 func vendorOf(provider string) (vendor, bool) {
@@ -107,7 +113,7 @@ func vendorOf(provider string) (vendor, bool) {
 			h.Set("Anthropic-Version", "2023-06-01")
 		}}, true
 	case "gemini":
-		return vendor{base: "https://generativelanguage.googleapis.com/v1beta", path: "/models", sign: func(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }}, true
+		return vendor{base: "https://generativelanguage.googleapis.com", version: "v1beta", path: "/models", sign: func(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }}, true
 	}
 	return vendor{}, false
 }
@@ -143,6 +149,9 @@ func (p *patient) route(ctx context.Context, name string, r config.Route) {
 	base := strings.TrimRight(r.BaseURL, "/")
 	if base == "" {
 		base = v.base
+	}
+	if v.version != "" && !versioned.MatchString(path.Base(base)) {
+		base += "/" + v.version
 	}
 	if base == "" {
 		p.add(check, Warn, "try a run on it", "%s is not known here, so that it was not asked", r.Provider)
