@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -50,7 +51,7 @@ type Config struct {
 	// Route resolves a route by name (empty: the default) and a model (empty:
 	// the route's own). Its error is a *problem.Error.
 	Route func(name, model string) (event.Route, error)
-	// Takes says whether the model of a route reads files of a media type. Nil: none does.
+	// Takes says whether the model of a route reads files of a media type. Nil: text only.
 	Takes func(r event.Route, mediaType string) bool
 	// CheckTarget says whether a reply target may be used; its error is a *problem.Error.
 	CheckTarget func(event.ReplyTarget) error
@@ -131,7 +132,7 @@ const cacheSize = 512
 func New(cfg Config) *Admission {
 	cfg.Limits = cfg.Limits.withDefaults()
 	if cfg.Takes == nil {
-		cfg.Takes = func(event.Route, string) bool { return false }
+		cfg.Takes = func(_ event.Route, media string) bool { return llm.Capabilities{}.Takes(media) }
 	}
 	return &Admission{cfg: cfg, inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
 }

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/engine"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/llm"
@@ -359,6 +362,57 @@ func TestStatesOfParts(t *testing.T) {
 		done := all[*event.ToolCompleted](h, s.ID)
 		if len(done) != 3 || done[0].Output.Text != "2 hits" {
 			t.Errorf("calls ended: %+v", done)
+		}
+		h.verify()
+	})
+}
+
+// Files of requests under way are bounded in memory: what would be more waits
+// until another attempt is over.
+func TestFilesInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := after(time.Minute, say("seen"))
+		h, p := staged(t, []step{slow, slow, slow})
+		defer h.close()
+		noTools, err := tool.NewSet()
+		if err != nil {
+			t.Fatal(err)
+		}
+		eng := engine.New(engine.Config{
+			Log: h.store, Hub: &h.hub, Tools: noTools, Owner: "gen_1", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+			Model:     func(event.Route) (llm.Model, error) { return strict{t, h.model}, nil },
+			FileBytes: 10,
+		})
+		var ids []event.RunID
+		var lives []*life
+		begin := time.Now()
+		for range 3 {
+			s := h.session(&api.CreateSession{})
+			id, _, err := h.adm.Submit(t.Context(), admission.Caller{}, s, &api.SubmitRun{InputItems: []api.InputItem{{Type: "inline_asset", Data: "c2l4IGJ5", Name: "a"}}}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+			lives = append(lives, h.begin(eng, s.ID))
+		}
+		time.Sleep(10 * time.Minute)
+		for i, l := range lives {
+			l.drain()
+			h.status(ids[i], "completed")
+		}
+		if n := len(p.reqs); n != 3 {
+			t.Errorf("%d requests", n)
+		}
+		ended := time.Time{}
+		for _, id := range ids {
+			if at, err := event.ParseTime(h.run(id).FinishedAt); err != nil {
+				t.Fatal(err)
+			} else if at.After(ended) {
+				ended = at
+			}
+		}
+		if took := ended.Sub(begin); took < 3*time.Minute {
+			t.Errorf("requests with files of six bytes each were under way at once: all took %s", took)
 		}
 		h.verify()
 	})

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/live"
@@ -48,7 +50,7 @@ type Config struct {
 	Tools     *tool.Set
 	// Model gives the adapter of a captured route; its error is an *llm.Error.
 	Model func(event.Route) (llm.Model, error)
-	// Takes says whether the model of a route reads files of a media type. Nil: none does.
+	// Takes says whether the model of a route reads files of a media type. Nil: text only.
 	Takes  func(r event.Route, mediaType string) bool
 	Owner  string // this process life
 	Rand   *rand.Rand
@@ -60,6 +62,7 @@ type Config struct {
 	MaxToolOutput int           // bytes of a tool result that the model sees; default 32 KiB
 	MaxParallel   int           // calls of one turn that run at once; default 8
 	BlobCache     int           // bytes of texts kept in memory; default 32 MiB
+	FileBytes     int64         // bytes of files in requests that are under way at once; what would be more waits; default 256 MiB
 }
 
 // Engine drives sessions. It is safe for concurrent use; one session is driven
@@ -67,6 +70,7 @@ type Config struct {
 type Engine struct {
 	cfg   Config
 	blobs *blobCache
+	files *semaphore.Weighted // bytes of files in requests under way
 	tools toolCache
 
 	randMu sync.Mutex
@@ -81,9 +85,12 @@ func New(cfg Config) *Engine {
 	def(&cfg.MaxParallel, 8)
 	def(&cfg.BlobCache, 32<<20)
 	if cfg.Takes == nil {
-		cfg.Takes = func(event.Route, string) bool { return false }
+		cfg.Takes = func(_ event.Route, media string) bool { return llm.Capabilities{}.Takes(media) }
 	}
-	return &Engine{cfg: cfg, blobs: newBlobCache(cfg.BlobCache)}
+	if cfg.FileBytes == 0 {
+		cfg.FileBytes = 256 << 20
+	}
+	return &Engine{cfg: cfg, blobs: newBlobCache(cfg.BlobCache), files: semaphore.NewWeighted(cfg.FileBytes)}
 }
 
 func def[T int | time.Duration](p *T, v T) {

@@ -68,9 +68,14 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 	if err != nil {
 		return err
 	}
-	req, err := st.Request(ctx, session.Sources{
-		Text: d.stored, File: d.file, Takes: func(media string) bool { return d.e.cfg.Takes(st.Active.Created.Route, media) },
-	})
+	takes := func(media string) bool { return d.e.cfg.Takes(st.Active.Created.Route, media) }
+	if n := min(st.FileBytes(takes), d.e.cfg.FileBytes); n > 0 {
+		if err := d.e.files.Acquire(ctx, n); err != nil {
+			return llm.Errorf(llm.Aborted, "the attempt was stopped").Because(err)
+		}
+		defer d.e.files.Release(n)
+	}
+	req, err := st.Request(ctx, session.Sources{Text: d.stored, File: d.file, Takes: takes})
 	if err != nil {
 		return llm.Errorf(llm.InvalidRequest, "the request's texts could not be read").Because(err)
 	}

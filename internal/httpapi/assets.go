@@ -34,12 +34,30 @@ const octets = "application/octet-stream"
 // raw is an action whose body is bytes of any kind.
 func raw(f func(*call, []byte) error) action {
 	return action{raw: true, run: func(c *call) error {
+		done, err := c.fileSlot()
+		if err != nil {
+			return err
+		}
+		defer done()
 		data, err := c.receive(c.cfg.MaxAsset)
 		if err != nil {
 			return err
 		}
 		return f(c, data)
 	}}
+}
+
+// fileSlot waits for a place among the files on their way: each is in memory
+// as a whole.
+func (c *call) fileSlot() (done func(), err error) {
+	select {
+	case c.uploads <- struct{}{}:
+		return func() { <-c.uploads }, nil
+	case <-c.cfg.Stopping:
+		return nil, eventlog.ErrClosed
+	case <-c.ctx().Done():
+		return nil, c.ctx().Err()
+	}
 }
 
 func createAsset(c *call, data []byte) error {
@@ -104,6 +122,11 @@ func getAsset(c *call) error {
 }
 
 func getAssetBytes(c *call) error {
+	done, err := c.fileSlot()
+	if err != nil {
+		return err
+	}
+	defer done()
 	row, data, err := c.cfg.Admission.AssetBytes(c.ctx(), c.who.Caller, event.AssetID(c.r.PathValue("a")))
 	if err != nil {
 		return err

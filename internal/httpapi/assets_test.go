@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 )
@@ -30,22 +31,40 @@ func TestAssets(t *testing.T) {
 		t.Errorf("raw: %v %s", raw.header, raw.body)
 	}
 	s := into[api.Session](w.do("POST", "/v1/sessions", w.admin, `{}`).want(201))
-	// The route of this world takes no files.
-	w.do("POST", "/v1/sessions/"+s.ID+"/runs", w.admin, fmt.Sprintf(`{"content":"read","attachments":[%q]}`, a.ID)).want(400, "asset_not_supported")
+	// The route of this world takes text only.
+	pic := into[api.Asset](w.do("POST", "/v1/assets", w.admin, "\x89PNG\r\n\x1a\n").want(201))
+	w.do("POST", "/v1/sessions/"+s.ID+"/runs", w.admin, fmt.Sprintf(`{"content":"read","attachments":[%q]}`, pic.ID)).want(400, "asset_not_supported")
 	if runs := into[api.List[api.Run]](w.do("GET", "/v1/runs", w.admin, nil).want(200)); len(runs.Items) != 0 {
 		t.Errorf("there is a run: %+v", runs.Items)
 	}
 	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10)).want(201)
+	w.do("POST", "/v1/assets", w.admin, html).want(200) // the newest again
 	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10+1)).want(413)
 	w.do("POST", "/v1/assets", w.admin, nil).want(400)
 	w.do("POST", "/v1/assets?nane=x", w.admin, "x").want(400)
 	w.do("GET", "/v1/assets/ast_0/raw", w.admin, nil).want(404)
-	page := into[api.List[api.Asset]](w.do("GET", "/v1/assets?limit=1", w.admin, nil).want(200))
-	if len(page.Items) != 1 || page.NextCursor == "" {
+	page := into[api.List[api.Asset]](w.do("GET", "/v1/assets?limit=2", w.admin, nil).want(200))
+	if len(page.Items) != 2 || page.NextCursor == "" || page.Items[0].ID != a.ID {
 		t.Fatalf("%+v", page)
 	}
-	page = into[api.List[api.Asset]](w.do("GET", "/v1/assets?limit=1&cursor="+page.NextCursor, w.admin, nil).want(200))
-	if len(page.Items) != 1 || page.Items[0].ID != a.ID || page.NextCursor != "" {
+	page = into[api.List[api.Asset]](w.do("GET", "/v1/assets?limit=2&cursor="+page.NextCursor, w.admin, nil).want(200))
+	if len(page.Items) != 1 || page.Items[0].ID != pic.ID || page.NextCursor != "" {
 		t.Errorf("%+v", page)
 	}
+}
+
+// Files on their way are in memory as a whole: past the bound others wait their
+// turn, and nothing is refused.
+func TestAssetsWaitTheirTurn(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.MaxUploads = 1 })
+	w.handler.server.uploads <- struct{}{} // one is on its way
+	second := make(chan *reply)
+	go func() { second <- w.do("POST", "/v1/assets?name=quick", w.admin, "all at once") }()
+	select {
+	case <-second:
+		t.Error("two files were on their way at once")
+	case <-time.After(50 * time.Millisecond):
+	}
+	<-w.handler.server.uploads
+	(<-second).want(201)
 }

@@ -83,6 +83,7 @@ type Config struct {
 	MaxWait      time.Duration // ceiling of ?wait=; default 60 s
 	MaxBody      int64         // bytes of a request's body; default 2 MiB
 	MaxAsset     int64         // bytes of a file that is handed in; default 20 MiB
+	MaxUploads   int           // files that are handed in, or read back, at once; others wait; default 8
 	BodyTimeout  time.Duration // until a request's body has come; default 30 s
 	// UnreadTimeout is how long a body that nobody wants may hold an answer
 	// back; the connection ends with that answer then. Default 10 s.
@@ -102,6 +103,7 @@ func (c *Config) complete() error {
 	c.UnreadTimeout = orDefault(c.UnreadTimeout, 10*time.Second)
 	c.MaxBody = orDefault(c.MaxBody, 2<<20)
 	c.MaxAsset = orDefault(c.MaxAsset, 20<<20)
+	c.MaxUploads = orDefault(c.MaxUploads, 8)
 	c.MaxStreams = orDefault(c.MaxStreams, 20_000)
 	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || min(c.MaxBody, c.MaxAsset) < 0 || c.MaxStreams < 0 {
 		return errors.New("httpapi: a bound is negative")
@@ -138,6 +140,7 @@ type server struct {
 	tails   tails
 	buffers sync.Pool     // of *bytes.Buffer, empty
 	streams chan struct{} // one element for each open stream or wait
+	uploads chan struct{} // one element for each file on its way in or out
 	readers atomic.Int64  // of open event streams
 	openapi []byte
 }
@@ -147,7 +150,7 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams)}
+	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads)}
 	routes := table()
 	var err error
 	if s.openapi, err = document(routes, cfg.Version); err != nil {

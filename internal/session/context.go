@@ -142,6 +142,15 @@ func (s *State) shownFiles(takes func(string) bool) map[*event.AssetRef]bool {
 	return shown
 }
 
+// FileBytes is the size of the files that the request of the open step shows.
+func (s *State) FileBytes(takes func(mediaType string) bool) int64 {
+	total := int64(0)
+	for a := range s.shownFiles(takes) {
+		total += a.Bytes
+	}
+	return total
+}
+
 // file shows a file: text as text, anything else as it is, and what cannot be
 // shown by its name.
 func (b *builder) file(a *event.AssetRef) llm.Content {
