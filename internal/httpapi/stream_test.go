@@ -406,7 +406,7 @@ func TestWait(t *testing.T) {
 
 // C87: a reader that does not read costs nobody else anything, and is let go.
 func TestSlowReader(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.WriteTimeout = 200 * time.Millisecond })
+	w := newWorld(t, func(c *Config) { c.WriteTimeout = 2 * time.Second })
 	let := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.handler.ServeHTTP(rw, r)
