@@ -267,9 +267,9 @@ func (s *State) checkCalls(w *script) bool {
 			room--
 		}
 	}
-	for _, c := range st.Calls {
-		switch {
-		case c.State == CallAllowed, c.State == CallRequested && s.allow(w, c):
+	for i, c := range st.Calls {
+		allowed := c.State == CallAllowed || c.State == CallRequested && s.allow(w, c)
+		if allowed && !s.behind(i) {
 			start = append(start, c)
 		}
 	}
@@ -283,6 +283,38 @@ func (s *State) checkCalls(w *script) bool {
 		w.about(c.ID, &event.ToolStarted{Level: c.Level, Name: c.Name})
 	}
 	return len(w.out) > 0
+}
+
+// behind says whether a call has to wait for one before it. Calls that change
+// the workspace build on each other: they run in the order of the answer, one
+// after the other, and none on top of one that nobody knows the outcome of.
+// Those that are to start now count as not done yet.
+func (s *State) behind(i int) bool {
+	r, calls := s.Active, s.Active.Step.Calls
+	changes := func(c *Call) bool {
+		t := r.tool(c.Name)
+		return t != nil && t.Confined && effect(c)
+	}
+	if !changes(calls[i]) {
+		return false
+	}
+	place := calls[i] // of the call that a person's retry answers
+	for place.Original != "" {
+		place = s.call(place.Original)
+	}
+	for _, e := range calls {
+		if e == place {
+			return false
+		}
+		if e.Original != "" || !changes(e) {
+			continue
+		}
+		last := answerOf(calls, e)
+		if last.State != CallDone || last.InDoubt && last.Resolution == "" && r.Created.OnDoubt != event.DoubtContinue {
+			return true
+		}
+	}
+	return false
 }
 
 // allow decides on a call that nobody decided on yet, and rejects it where the
