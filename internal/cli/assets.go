@@ -18,14 +18,19 @@ import (
 func (a *app) assetsCommand() *cobra.Command {
 	put := &cobra.Command{Use: "put FILE...", Short: "Hand in files", Args: cobra.MinimumNArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			out := api.List[api.Asset]{Items: []api.Asset{}}
 			for _, path := range args {
 				asset, err := putFile(cmd.Context(), c, path)
 				if err != nil {
 					return err
 				}
-				if err := a.say(asset, "%s %s %d bytes\n", asset.ID, asset.MediaType, asset.Bytes); err != nil {
-					return err
+				out.Items = append(out.Items, *asset)
+				if !a.json {
+					fmt.Fprintf(a.out, "%s %s %d bytes %s\n", asset.ID, asset.MediaType, asset.Bytes, clean(path))
 				}
+			}
+			if a.json {
+				return a.print(out)
 			}
 			return nil
 		})}
@@ -72,12 +77,20 @@ func (a *app) assetsCommand() *cobra.Command {
 	return group("assets", "Hand in files and look at them", put, list, show, get)
 }
 
-// putFile hands in one file.
+// putFile hands in one file. What is wrong with it is told with its path.
 func putFile(ctx context.Context, c *client.Client, path string) (*api.Asset, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	defer f.Close()
-	return c.CreateAsset(ctx, filepath.Base(path), mime.TypeByExtension(filepath.Ext(path)), f)
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, usageError{fmt.Errorf("%s is no file", path)}
+	}
+	asset, err := c.CreateAsset(ctx, filepath.Base(path), mime.TypeByExtension(filepath.Ext(path)), f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return asset, nil
 }

@@ -32,6 +32,11 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOLDFAST_SERVER", "")
 			e.Setenv("HOLDFAST_TOKEN", "")
+			fixture, err := filepath.Abs("../sqlite/testdata/upgrade/0.1.0.db.gz")
+			e.Setenv("FIXTURE", fixture)
+			if err != nil {
+				return err
+			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"sql": sqlStatement},
@@ -62,7 +67,7 @@ func TestReference(t *testing.T) {
 		"With `--json` a result is one JSON document. `events`, `runs follow` and `run --follow` are NDJSON: one JSON value a line, an\n" +
 		"event each, and for a run its last state at the end. An error is a problem document (RFC 9457) on standard output besides\n" +
 		"the text on standard error: the daemon's own, or one made here, with the codes `usage`, `configuration_missing`,\n" +
-		"`configuration_invalid`, `data_dir_missing`, `data_dir_locked`, `data_dir_network`, `data_dir_newer`, `database_missing`,\n" +
+		"`configuration_invalid`, `data_dir_missing`, `data_dir_locked`, `data_dir_network`, `data_dir_newer`, `data_dir_older`, `database_missing`,\n" +
 		"`unreachable`, `interrupted`, `demo_failed` and `failed`. A run that failed and a verification with findings are results, not errors.\n")
 	a := &app{}
 	describe(&b, a.root())

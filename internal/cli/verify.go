@@ -15,13 +15,15 @@ import (
 
 func (a *app) verifyCommand() *cobra.Command {
 	var file, dir string
-	var rebuild bool
+	var rebuild, upgrade bool
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the log's hash chain and the rows derived from it",
 		Long: "Check every stream's sequence and hash chain, the blobs, and that the derived rows and snapshots are\n" +
 			"those that follow from the log. The daemon must not be running. With --rebuild the derived rows are\n" +
-			"replaced by those that follow from the log, and the snapshots dropped.",
+			"replaced by those that follow from the log, and the snapshots dropped.\n\n" +
+			"A database of an older release is not touched: verify it with the program that wrote it, or say --upgrade,\n" +
+			"after which an older program cannot open it any more.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
@@ -31,12 +33,13 @@ func (a *app) verifyCommand() *cobra.Command {
 				}
 				dir = cfg.Path(cfg.DataDir)
 			}
-			return a.verify(cmd.Context(), dir, rebuild)
+			return a.verify(cmd.Context(), dir, rebuild, upgrade)
 		},
 	}
 	c.Flags().StringVar(&file, "config", configFile, "configuration file")
 	c.Flags().StringVar(&dir, "data-dir", "", "data directory, instead of the configuration's")
 	c.Flags().BoolVar(&rebuild, "rebuild", false, "replace the derived rows")
+	c.Flags().BoolVar(&upgrade, "upgrade", false, "bring a database of an older release up to date first")
 	return c
 }
 
@@ -59,12 +62,16 @@ type finding struct {
 	Text  string `json:"text"`
 }
 
-func (a *app) verify(ctx context.Context, dir string, rebuild bool) error {
+func (a *app) verify(ctx context.Context, dir string, rebuild, upgrade bool) error {
 	if !exists(dir) {
 		return &exitError{exitUsage, "data_dir_missing", "there is no data directory at " + dir}
 	}
 	if file := filepath.Join(dir, sqlite.DatabaseFile); !exists(file) {
 		return &exitError{exitUsage, "database_missing", "there is no database at " + file}
+	}
+	if g, err := sqlite.Look(ctx, dir); err == nil && !g.Held && !upgrade && (g.Schema < g.KnownSchema || g.Rows < eventlog.RowsVersion) {
+		return &exitError{exitRefused, "data_dir_older", fmt.Sprintf("the database in %s is of an older release (tables of version %d, rows of version %d; this program has %d and %d): "+
+			"verify it with the program that wrote it, or, after a backup, with --upgrade", dir, g.Schema, g.Rows, g.KnownSchema, eventlog.RowsVersion)}
 	}
 	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, CheckSnapshot: eventlog.CheckSnapshot})
 	if err != nil {

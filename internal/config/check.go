@@ -248,6 +248,9 @@ func checkModel(path string, r *Route) *Error {
 	if !slices.Contains([]string{"", "none", "json_object", "json_schema"}, r.Capabilities.Structured) {
 		return mistake(path+".capabilities.structured", "must be none, json_object or json_schema")
 	}
+	if r.Provider != "anthropic" && len(r.Betas) > 0 {
+		return mistake(path+".betas", "betas are of anthropic routes only")
+	}
 	if r.Provider != "openai_compatible" && r.Quirks != (Quirks{}) {
 		return mistake(path+".quirks", "quirks are of openai_compatible servers only")
 	}

@@ -70,6 +70,8 @@ type Route struct {
 	// HostedTools are tools that the vendor runs itself, each an object as the
 	// vendor documents it. Default: none.
 	HostedTools []any `yaml:"hosted_tools"`
+	// Betas are values of the anthropic-beta header of an anthropic route.
+	Betas []string `yaml:"betas"`
 	// Quirks say where an openai_compatible server differs from what most do.
 	Quirks Quirks `yaml:"quirks"`
 	// Script is the file of a scripted model.

@@ -66,6 +66,7 @@ func TestMistakes(t *testing.T) {
 		{"structured", "scripted, script", "openai, model: m, capabilities: {structured: maybe}, script", "capabilities.structured: must be none"},
 		{"hosted tool", "scripted, script", "openai, model: m, hosted_tools: [web_search], script", "hosted_tools[0]: want an object"},
 		{"hosted tool of a script", "scripted, script", "scripted, hosted_tools: [{type: x}], script", "hosted_tools: a scripted model runs no tools"},
+		{"betas", "scripted, script", "openai, model: m, betas: [x], script", "routes.demo.betas: betas are of anthropic"},
 		{"quirks", "scripted, script", "openai, model: m, quirks: {developer_role: true}, script", "quirks are of openai_compatible"},
 		{"quirk", "scripted, script", "openai_compatible, base_url: http://x, model: m, quirks: {max_tokens: most}, script", "quirks.max_tokens: must be max_tokens"},
 		{"context", "scripted, script", "openai, model: m, capabilities: {context: -1}, script", "capabilities.context: must not be negative"},

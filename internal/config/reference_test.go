@@ -100,6 +100,9 @@ func kindOf(e ast.Expr) (kind, inner, step string) {
 		return kindOf(e.X)
 	case *ast.ArrayType:
 		kind, _, _ := kindOf(e.Elt)
+		if kind == "JSON Schema" {
+			kind = "object"
+		}
 		return "list of " + kind, "", ""
 	case *ast.MapType:
 		kind, inner, _ := kindOf(e.Value)

@@ -98,7 +98,7 @@ func makeModel(cfg *config.Config, name, model string, transport http.RoundTripp
 	case "anthropic":
 		m, err = anthropic.New(anthropic.Config{
 			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
-			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
+			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted, Betas: r.Betas,
 		})
 	case "gemini":
 		m, err = gemini.New(gemini.Config{

@@ -101,7 +101,9 @@ func TestRoutes(t *testing.T) {
 		}
 	})
 	refuses := serving(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) })
-	moved := serving(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/v1/models", http.StatusTemporaryRedirect) })
+	moved := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+"/v1/models", http.StatusTemporaryRedirect)
+	})
 	bare := serving(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) })
 	broken := serving(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
 	gone := httptest.NewServer(http.NotFoundHandler())

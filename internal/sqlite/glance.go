@@ -35,6 +35,9 @@ func Look(ctx context.Context, dir string) (g Glance, err error) {
 		return g, err
 	}
 	g.KnownSchema = len(steps)
+	if dir, err = filepath.Abs(dir); err != nil { // a path in an address begins at the root
+		return g, err
+	}
 	path := filepath.Join(dir, DatabaseFile)
 	if _, err := os.Stat(path); err != nil {
 		if errors.Is(err, os.ErrNotExist) {

@@ -120,10 +120,10 @@ func New(cfg Config) (*Model, error) {
 		path = "messages"
 	}
 	if !slices.Contains([]string{"", "minimal", "low", "medium", "high"}, cfg.Effort) {
-		return nil, errors.New("effort: want minimal, low, medium or high")
+		return nil, errors.New("reasoning.effort: want minimal, low, medium or high")
 	}
 	if cfg.ReasoningBudget < 0 || cfg.ReasoningBudget > 0 && cfg.ReasoningBudget < minBudget {
-		return nil, fmt.Errorf("reasoning_budget: want 0, or at least %d tokens", minBudget)
+		return nil, fmt.Errorf("reasoning.budget: want 0, or at least %d tokens", minBudget)
 	}
 	if cfg.MaxOutputTokens < 0 {
 		return nil, errors.New("max_output_tokens: want a positive number, or 0 for the default")

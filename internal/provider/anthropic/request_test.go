@@ -543,7 +543,7 @@ func TestNewChecks(t *testing.T) {
 		}
 	}
 	for want, cfg := range map[string]Config{
-		"effort: ": {Effort: "huge"}, "reasoning_budget: ": {ReasoningBudget: 1000}, "max_output_tokens: ": {MaxOutputTokens: -1}, "betas: ": {Betas: []string{"a\nb"}},
+		"reasoning.effort: ": {Effort: "huge"}, "reasoning.budget: ": {ReasoningBudget: 1000}, "max_output_tokens: ": {MaxOutputTokens: -1}, "betas: ": {Betas: []string{"a\nb"}},
 		"hosted_tools[0]: want an object": {HostedTools: []canonjson.Value{canonjson.Value(`[]`)}}, "hosted_tools[0]: want the type": {HostedTools: []canonjson.Value{canonjson.Value(`{"name":"x"}`)}},
 		"hosted_tools[0]: a tool of type `bash_20250124`": {HostedTools: []canonjson.Value{canonjson.Value(`{"name":"bash","type":"bash_20250124"}`)}},
 		"hosted_tools[1]: want no cache_control":          {HostedTools: []canonjson.Value{search, canonjson.Value(`{"cache_control":{},"type":"web_search_20250305"}`)}},

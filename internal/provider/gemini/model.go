@@ -106,13 +106,13 @@ func New(cfg Config) (*Model, error) {
 		return nil, errors.New(`model: want a name of the vendor's, like "gemini-flash-latest"`)
 	}
 	if _, known := budgets[cfg.Effort]; !known && cfg.Effort != "" {
-		return nil, errors.New("effort: want minimal, low, medium or high")
+		return nil, errors.New("reasoning.effort: want minimal, low, medium or high")
 	}
 	if cfg.ReasoningBudget < 0 || cfg.MaxOutputTokens < 0 {
-		return nil, errors.New("reasoning_budget and max_output_tokens: want no negative number")
+		return nil, errors.New("reasoning.budget and max_output_tokens: want no negative number")
 	}
 	if cfg.ReasoningBudget > 0 && cfg.Effort != "" {
-		return nil, errors.New("reasoning_budget and effort: the vendor takes one of them, not both")
+		return nil, errors.New("reasoning.budget and reasoning.effort: the vendor takes one of them, not both")
 	}
 	for i, raw := range cfg.HostedTools {
 		if err := checkHosted(raw); err != nil {

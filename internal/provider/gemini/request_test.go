@@ -338,13 +338,13 @@ func TestNewChecks(t *testing.T) {
 		}
 	}
 	for want, bad := range map[string]Config{
-		"model: ":                       {Model: "a b"},
-		"effort: ":                      {Effort: "most"},
-		"reasoning_budget and effort: ": {Effort: "low", ReasoningBudget: 1},
-		"reasoning_budget and max":      {ReasoningBudget: -1},
-		"hosted_tools[1]: want an":      {HostedTools: []canonjson.Value{canonjson.Value(`{"googleSearch":{}}`), canonjson.Value(`{}`)}},
-		"hosted_tools[0]: functions":    {HostedTools: []canonjson.Value{canonjson.Value(`{"functionDeclarations":[]}`)}},
-		"hosted_tools[0]: want":         {HostedTools: []canonjson.Value{canonjson.Value(`{"googleSearch":true}`)}},
+		"model: ":            {Model: "a b"},
+		"reasoning.effort: ": {Effort: "most"},
+		"reasoning.budget and reasoning.effort: ": {Effort: "low", ReasoningBudget: 1},
+		"reasoning.budget and max":                {ReasoningBudget: -1},
+		"hosted_tools[1]: want an":                {HostedTools: []canonjson.Value{canonjson.Value(`{"googleSearch":{}}`), canonjson.Value(`{}`)}},
+		"hosted_tools[0]: functions":              {HostedTools: []canonjson.Value{canonjson.Value(`{"functionDeclarations":[]}`)}},
+		"hosted_tools[0]: want":                   {HostedTools: []canonjson.Value{canonjson.Value(`{"googleSearch":true}`)}},
 	} {
 		if _, err := New(bad); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)

@@ -101,7 +101,7 @@ func New(cfg Config) (*Model, error) {
 	switch cfg.Effort {
 	case "", "none", "minimal", "low", "medium", "high", "xhigh":
 	default:
-		return nil, fmt.Errorf("effort: %q is none of none, minimal, low, medium, high, xhigh", cfg.Effort)
+		return nil, fmt.Errorf("reasoning.effort: %q is none of none, minimal, low, medium, high, xhigh", cfg.Effort)
 	}
 	switch cfg.Summary {
 	case "", "auto", "concise", "detailed":
@@ -109,7 +109,7 @@ func New(cfg Config) (*Model, error) {
 		return nil, fmt.Errorf("summary: %q is none of auto, concise, detailed", cfg.Summary)
 	}
 	if cfg.ReasoningBudget != 0 {
-		return nil, errors.New("reasoning_budget: the Responses API takes no budget of tokens: set effort instead")
+		return nil, errors.New("reasoning.budget: the Responses API takes no budget of tokens: set reasoning.effort instead")
 	}
 	if cfg.MaxOutputTokens < 0 {
 		return nil, errors.New("max_output_tokens: want no negative number")

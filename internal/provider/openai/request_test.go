@@ -475,9 +475,9 @@ func TestNewChecks(t *testing.T) {
 	}
 	hosted := func(raw string) Config { return Config{HostedTools: []canonjson.Value{search, canonjson.Value(raw)}} }
 	for place, cfg := range map[string]Config{
-		"effort: ":            {Effort: "huge"},
+		"reasoning.effort: ":  {Effort: "huge"},
 		"summary: ":           {Summary: "long"},
-		"reasoning_budget: ":  {ReasoningBudget: 1},
+		"reasoning.budget: ":  {ReasoningBudget: 1},
 		"max_output_tokens: ": {MaxOutputTokens: -1},
 	} {
 		if _, err := New(cfg); err == nil || !strings.HasPrefix(err.Error(), place) {

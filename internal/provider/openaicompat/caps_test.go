@@ -116,8 +116,8 @@ func TestLimitsAndEffort(t *testing.T) {
 		}
 	}
 	for want, cfg := range map[string]Config{
-		"effort: ":           {Effort: "much"},
-		"reasoning_budget: ": {ReasoningBudget: 1},
+		"reasoning.effort: ": {Effort: "much"},
+		"reasoning.budget: ": {ReasoningBudget: 1},
 		"max_output_tokens":  {MaxOutputTokens: -1},
 		"quirks: max_tokens": {Quirks: Quirks{MaxTokens: "max"}},
 		"quirks: reasoning":  {Quirks: Quirks{Reasoning: "much"}},

@@ -72,11 +72,11 @@ func (q Quirks) resolve(base *url.URL, cfg *Config) (Quirks, error) {
 	case !slices.Contains([]string{reasoningEffort, reasoningObject}, q.Reasoning):
 		return q, fmt.Errorf("quirks: reasoning: want %s or %s", reasoningEffort, reasoningObject)
 	case !slices.Contains(efforts, cfg.Effort):
-		return q, fmt.Errorf("effort: want minimal, low, medium or high")
+		return q, fmt.Errorf("reasoning.effort: want minimal, low, medium or high")
 	case cfg.ReasoningBudget < 0 || cfg.MaxOutputTokens < 0:
 		return q, fmt.Errorf("max_output_tokens, reasoning_budget: want 0 or more")
 	case cfg.ReasoningBudget > 0 && q.Reasoning != reasoningObject:
-		return q, fmt.Errorf("reasoning_budget: this dialect has an effort and no budget; only a router that takes the reasoning object has one")
+		return q, fmt.Errorf("reasoning.budget: this dialect has an effort and no budget; only a router that takes the reasoning object has one")
 	}
 	return q, nil
 }
