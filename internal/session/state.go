@@ -246,7 +246,7 @@ func (s *State) Size() int {
 	if r := s.Active; r != nil {
 		n += r.size() + sizeOf(r.Items)
 		if r.Step != nil {
-			n += sizeOf(r.Step.Parts)
+			n += sizeOf(r.Step.Parts) + sizeOf(r.Step.Kept)
 			for _, c := range r.Step.Calls {
 				n += itemBytes + len(c.Arguments) + len(c.Large.Text) + len(c.Result.Text)
 			}
