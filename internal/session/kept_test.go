@@ -1,8 +1,10 @@
 package session_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/llm"
@@ -49,5 +51,52 @@ func TestStoredFormOfWhatCameBeforeAPause(t *testing.T) {
 	}
 	if string(got) != string(want) {
 		t.Errorf("stored %.300s\nfolded %.300s", got, want)
+	}
+}
+
+// What one append holds is bounded, however many calls a provider leaves open
+// from pause to pause: an append that the log cannot take would be tried for ever.
+func TestHostedCallsLeftOpenAreBounded(t *testing.T) {
+	const parts, most = 512, 4096 // of one answer as the engine takes it; of one entry of the log
+	w := newWorld(t)
+	w.create(event.Settings{})
+	w.submit("run_1", "go", nil)
+	largest := 0
+	took := func(events []event.Event) {
+		largest = max(largest, len(events))
+	}
+	for attempt := 0; ; attempt++ {
+		acts := w.decide(func(_ time.Duration, events []event.Event) { took(events) })
+		if len(acts) == 0 {
+			break
+		}
+		a := &session.Answer{Finish: llm.FinishPause}
+		for i := range parts {
+			a.Parts = append(a.Parts, session.OutputPart{
+				Kind: llm.HostedCall, Index: i, Name: "web_search", Text: "{}", WireID: fmt.Sprintf("srv_%d_%d", attempt, i),
+			})
+		}
+		if attempt == session.MaxPauses {
+			a.Finish = llm.FinishStop
+		}
+		took(w.append(session.Answered(w.s, a)...))
+	}
+	if w.s.Active != nil {
+		t.Error("the run did not come to its end")
+	}
+	if largest > most {
+		t.Errorf("one append holds %d events", largest)
+	}
+	requested, ended := 0, 0
+	for i := range w.log {
+		switch w.log[i].Data.(type) {
+		case *event.ToolRequested:
+			requested++
+		case *event.ToolFailed:
+			ended++
+		}
+	}
+	if requested == 0 || requested != ended {
+		t.Errorf("%d calls, %d ends", requested, ended) // I-12
 	}
 }
