@@ -363,3 +363,21 @@ func TestStatesOfParts(t *testing.T) {
 		h.verify()
 	})
 }
+
+// What is not told leaves nothing behind: a hosted result that belongs to no
+// call, and a text of which nothing came but its state.
+func TestStatesOfWhatIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := staged(t, []step{parts(
+			llm.Part{Kind: llm.HostedResult, WireID: "nobody's", State: []byte("sealed 0")},
+			llm.Part{Kind: llm.TextStart, Index: 1}, llm.Part{Kind: llm.TextEnd, Index: 1, State: []byte("sealed 1")},
+			llm.Part{Kind: llm.TextStart, Index: 2}, llm.Part{Kind: llm.TextDelta, Index: 2, Text: "done"}, llm.Part{Kind: llm.TextEnd, Index: 2},
+			llm.Part{Kind: llm.Finish, Reason: llm.FinishStop})})
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "go")
+		h.drive(h.eng, s.ID)
+		h.status(id, "completed")
+		h.verify()
+	})
+}
