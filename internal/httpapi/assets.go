@@ -1,15 +1,18 @@
 package httpapi
 
 import (
+	"errors"
 	"mime"
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
 func assetRoutes() []route {
@@ -31,15 +34,45 @@ func assetRoutes() []route {
 
 const octets = "application/octet-stream"
 
-// raw is an action whose body is bytes of any kind.
+// maxUploads bounds the files that come in at once: each stands in memory as a whole.
+const maxUploads = 16
+
+var errUploads = problem.New(problem.Limited, "too_many_uploads", "too many files are being handed in; try again")
+
+// raw is an action whose body is a file.
 func raw(f func(*call, []byte) error) action {
 	return action{raw: true, run: func(c *call) error {
+		if err := c.enter(); err != nil {
+			return err
+		}
+		defer func() { <-c.uploads }()
 		data, err := c.receive(c.cfg.MaxAsset)
+		var p *problem.Error
+		if errors.As(err, &p) && p.Kind == problem.TooLarge {
+			return problem.New(problem.TooLarge, "asset_too_large", "the file holds more than %d bytes", c.cfg.MaxAsset).Because(err)
+		}
 		if err != nil {
 			return err
 		}
 		return f(c, data)
 	}}
+}
+
+// enter takes a place among the files that come in. It waits for one as long
+// as a reader of ours may take for a piece of an answer.
+func (c *call) enter() error {
+	wait := time.NewTimer(c.cfg.WriteTimeout)
+	defer wait.Stop()
+	select {
+	case c.uploads <- struct{}{}:
+		return nil
+	case <-wait.C:
+		return errUploads
+	case <-c.cfg.Stopping:
+		return eventlog.ErrClosed
+	case <-c.ctx().Done():
+		return c.ctx().Err()
+	}
 }
 
 func createAsset(c *call, data []byte) error {

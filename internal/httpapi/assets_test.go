@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 )
@@ -36,7 +37,7 @@ func TestAssets(t *testing.T) {
 		t.Errorf("there is a run: %+v", runs.Items)
 	}
 	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10)).want(201)
-	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10+1)).want(413)
+	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10+1)).want(413, "asset_too_large")
 	w.do("POST", "/v1/assets", w.admin, nil).want(400)
 	w.do("POST", "/v1/assets?nane=x", w.admin, "x").want(400)
 	w.do("GET", "/v1/assets/ast_0/raw", w.admin, nil).want(404)
@@ -48,4 +49,18 @@ func TestAssets(t *testing.T) {
 	if len(page.Items) != 1 || page.Items[0].ID != a.ID || page.NextCursor != "" {
 		t.Errorf("%+v", page)
 	}
+}
+
+// Files that come in are bounded together, since each stands in memory.
+func TestUploadsAreBounded(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.WriteTimeout = 500 * time.Millisecond })
+	for range maxUploads {
+		w.handler.server.uploads <- struct{}{}
+	}
+	if r := w.do("POST", "/v1/assets", w.admin, "one more").want(429, "too_many_uploads"); r.header.Get("Retry-After") == "" {
+		t.Error("nothing is said of when to try again")
+	}
+	<-w.handler.server.uploads
+	w.do("POST", "/v1/assets", w.admin, "one more").want(201)
+	w.do("POST", "/v1/assets", w.admin, "and another").want(201) // the place is free again
 }

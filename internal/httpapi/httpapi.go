@@ -138,6 +138,7 @@ type server struct {
 	tails   tails
 	buffers sync.Pool     // of *bytes.Buffer, empty
 	streams chan struct{} // one element for each open stream or wait
+	uploads chan struct{} // one element for each file that comes in
 	readers atomic.Int64  // of open event streams
 	openapi []byte
 }
@@ -147,7 +148,7 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams)}
+	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, maxUploads)}
 	routes := table()
 	var err error
 	if s.openapi, err = document(routes, cfg.Version); err != nil {
