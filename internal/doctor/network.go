@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -88,9 +89,12 @@ func (p *patient) socket(check, path string) {
 // vendor is how a provider is asked for its models.
 type vendor struct {
 	base string // where the configuration names none
-	path string // of the list of models; empty: there is none
+	path string // of the list of models; empty: there is none. Its version may stand in the base already
+	any  bool   // there, any version is one
 	sign func(h http.Header, key string)
 }
+
+var versionForm = regexp.MustCompile(`^v[0-9]`)
 
 func bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
 
@@ -107,7 +111,8 @@ func vendorOf(provider string) (vendor, bool) {
 			h.Set("Anthropic-Version", "2023-06-01")
 		}}, true
 	case "gemini":
-		return vendor{base: "https://generativelanguage.googleapis.com/v1beta", path: "/models", sign: func(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }}, true
+		return vendor{base: "https://generativelanguage.googleapis.com", path: "/v1beta/models", any: true,
+			sign: func(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }}, true
 	}
 	return vendor{}, false
 }
@@ -170,8 +175,10 @@ func (p *patient) route(ctx context.Context, name string, r config.Route) {
 // models asks with the key, of the server that the configuration names and of no other.
 func (p *patient) models(ctx context.Context, check string, u *url.URL, base string, v vendor, r config.Route) {
 	path := v.path
-	if strings.HasPrefix(path, "/v1/") && strings.HasSuffix(base, "/v1") {
-		path = strings.TrimPrefix(path, "/v1")
+	if version, rest, two := strings.Cut(path[1:], "/"); two {
+		if in := base[strings.LastIndexByte(base, '/')+1:]; in == version || v.any && versionForm.MatchString(in) {
+			path = "/" + rest
+		}
 	}
 	key := ""
 	if r.APIKey != nil {
