@@ -90,7 +90,7 @@ func (d *Daemon) collectAssets(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			d.log.Error("collect assets", "err", err)
 		}
-		if err != nil || n < collectStep {
+		if err != nil || n == 0 {
 			return
 		}
 	}

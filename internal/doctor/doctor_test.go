@@ -155,7 +155,15 @@ func TestVendors(t *testing.T) {
 			t.Errorf("%s: %v", provider, s.keys)
 		}
 	}
-	p := &patient{}
+	// As with the adapter, the address of gemini may stand without a version.
+	s := serving(t, func(http.ResponseWriter, *http.Request) {})
+	cfg := configured(t, "  a: {provider: scripted, script: s.yaml}")
+	p := &patient{Input: Input{Online: true, Timeout: time.Minute}, cfg: cfg, client: wireClient()}
+	p.route(t.Context(), "x", config.Route{Provider: "gemini", BaseURL: s.URL, APIKey: &config.Ref{Env: "HF_DOCTOR_KEY"}})
+	if len(s.keys) != 1 || s.keys[0] != "/v1beta/models X-Goog-Api-Key: "+key {
+		t.Errorf("gemini without a version: %v", s.keys)
+	}
+	p = &patient{}
 	p.route(t.Context(), "x", config.Route{Provider: "of_the_future"})
 	want(t, p.found, "route x", Warn, "not known here")
 	p = &patient{Input: Input{Timeout: time.Nanosecond}, client: wireClient()}

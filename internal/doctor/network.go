@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -89,16 +88,15 @@ func (p *patient) socket(check, path string) {
 
 // vendor is how a provider is asked for its models.
 type vendor struct {
-	base    string // where the configuration names none
-	version string // that a base without one gets; empty: none
-	path    string // of the list of models; empty: there is none
-	sign    func(h http.Header, key string)
+	base string // where the configuration names none
+	path string // of the list of models; empty: there is none. Its version may stand in the base already
+	any  bool   // there, any version is one
+	sign func(h http.Header, key string)
 }
 
-func bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
+var versionForm = regexp.MustCompile(`^v[0-9]`)
 
-// versioned is the form of an API version at the end of a path.
-var versioned = regexp.MustCompile(`^v[0-9]`)
+func bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
 
 // vendorOf knows the providers by name.
 func vendorOf(provider string) (vendor, bool) {
@@ -113,7 +111,8 @@ func vendorOf(provider string) (vendor, bool) {
 			h.Set("Anthropic-Version", "2023-06-01")
 		}}, true
 	case "gemini":
-		return vendor{base: "https://generativelanguage.googleapis.com", version: "v1beta", path: "/models", sign: func(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }}, true
+		return vendor{base: "https://generativelanguage.googleapis.com", path: "/v1beta/models", any: true,
+			sign: func(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }}, true
 	}
 	return vendor{}, false
 }
@@ -150,9 +149,6 @@ func (p *patient) route(ctx context.Context, name string, r config.Route) {
 	if base == "" {
 		base = v.base
 	}
-	if v.version != "" && !versioned.MatchString(path.Base(base)) {
-		base += "/" + v.version
-	}
 	if base == "" {
 		p.add(check, Warn, "try a run on it", "%s is not known here, so that it was not asked", r.Provider)
 		return
@@ -179,8 +175,10 @@ func (p *patient) route(ctx context.Context, name string, r config.Route) {
 // models asks with the key, of the server that the configuration names and of no other.
 func (p *patient) models(ctx context.Context, check string, u *url.URL, base string, v vendor, r config.Route) {
 	path := v.path
-	if strings.HasPrefix(path, "/v1/") && strings.HasSuffix(base, "/v1") {
-		path = strings.TrimPrefix(path, "/v1")
+	if version, rest, two := strings.Cut(path[1:], "/"); two {
+		if in := base[strings.LastIndexByte(base, '/')+1:]; in == version || v.any && versionForm.MatchString(in) {
+			path = "/" + rest
+		}
 	}
 	key := ""
 	if r.APIKey != nil {

@@ -417,3 +417,56 @@ func TestFilesInFlight(t *testing.T) {
 		h.verify()
 	})
 }
+
+// A hosted call may wait for calls that run here: its result comes in a later
+// step. The record has ended it by then (I-12); the provider gets both back.
+func TestHostedResultAfterOurCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		code := parts(
+			llm.Part{Kind: llm.HostedCall, Name: "code_execution", WireID: "srv_1", State: []byte("sealed call")},
+			llm.Part{Kind: llm.ToolCallWhole, Index: 1, Name: "look", Text: "{}"},
+			llm.Part{Kind: llm.Finish, Reason: llm.FinishTools})
+		result := parts(
+			llm.Part{Kind: llm.HostedResult, WireID: "srv_1", State: []byte("sealed result")},
+			llm.Part{Kind: llm.TextStart, Index: 1}, llm.Part{Kind: llm.TextDelta, Index: 1, Text: "done"}, llm.Part{Kind: llm.TextEnd, Index: 1},
+			llm.Part{Kind: llm.Finish, Reason: llm.FinishStop})
+		h, p := staged(t, []step{code, result, say("again")}, newFake("look", tool.Read, gives("seen")))
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "go")
+		h.drive(h.eng, s.ID)
+		h.status(id, "completed")
+		h.submit(s, "more")
+		h.drive(h.eng, s.ID)
+		var got []string
+		for _, m := range p.reqs[2].Messages {
+			for _, c := range m.Parts {
+				if c.State != nil {
+					got = append(got, string(c.State))
+				}
+			}
+		}
+		if !slices.Equal(got, []string{"sealed call", "sealed result"}) {
+			t.Errorf("the provider gets back %q", got)
+		}
+		h.verify()
+	})
+}
+
+// What is not told leaves nothing behind: a text of which nothing came but its
+// state. A result that belongs to no call is kept for its provider.
+func TestStatesOfWhatIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := staged(t, []step{parts(
+			llm.Part{Kind: llm.HostedResult, WireID: "nobody's", State: []byte("sealed 0")},
+			llm.Part{Kind: llm.TextStart, Index: 1}, llm.Part{Kind: llm.TextEnd, Index: 1, State: []byte("sealed 1")},
+			llm.Part{Kind: llm.TextStart, Index: 2}, llm.Part{Kind: llm.TextDelta, Index: 2, Text: "done"}, llm.Part{Kind: llm.TextEnd, Index: 2},
+			llm.Part{Kind: llm.Finish, Reason: llm.FinishStop})})
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "go")
+		h.drive(h.eng, s.ID)
+		h.status(id, "completed")
+		h.verify()
+	})
+}

@@ -33,7 +33,8 @@ func (d *drive) callModel(ctx context.Context, key actKey, st *session.State) ou
 			if !waitsFor(s, key) {
 				return nil, nil
 			}
-			return session.Answered(s, &c.answer), c.blobs
+			events := session.Answered(s, &c.answer)
+			return events, told(events, c.blobs)
 		}}
 	}
 	failure := llm.AsError(err)
@@ -51,6 +52,27 @@ func (d *drive) callModel(ctx context.Context, key actKey, st *session.State) ou
 		}
 		return session.Failed(s, &c.answer, failure, now, jitter), nil
 	}}
+}
+
+// told gives the states that events refer to. What the rules did not tell (a
+// result that belongs to no call) is not stored: nothing would ever read it.
+func told(events []event.Event, states []event.Blob) []event.Blob {
+	refs := map[string]bool{}
+	for i := range events {
+		switch d := events[i].Data.(type) {
+		case *event.TextEnded:
+			refs[d.State] = true
+		case *event.ReasoningEnded:
+			refs[d.State] = true
+		case *event.ToolRequested:
+			refs[d.State] = true
+		case *event.ToolCompleted:
+			refs[d.State] = true
+		case *event.ToolFailed:
+			refs[d.State] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(states), func(b event.Blob) bool { return !refs[b.Ref] })
 }
 
 // waitsFor says whether the state still waits for the outcome of this attempt.

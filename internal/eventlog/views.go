@@ -182,7 +182,8 @@ type Assets interface {
 	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)                // ErrNotFound
 	ListAssets(ctx context.Context, user string, p Page) ([]AssetRow, string, error) // newest first
 	// CollectAssets deletes up to limit assets that no run uses and that were
-	// handed in before a time, and says how many.
+	// handed in before a time, and says how many. It takes fewer at once where
+	// they are large; 0: there are none.
 	CollectAssets(ctx context.Context, before time.Time, limit int) (int, error)
 }
 

@@ -1,15 +1,18 @@
 package httpapi
 
 import (
+	"errors"
 	"mime"
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
 func assetRoutes() []route {
@@ -25,21 +28,26 @@ func assetRoutes() []route {
 			action: plain(getAsset), answers: []answer{gives[api.Asset](200, "The asset.")}},
 		{method: "GET", path: "/v1/assets/{a}/raw", id: "getAssetBytes", role: reader, summary: "Read an asset's bytes",
 			notes: "Always as an attachment, never to be shown in place by a browser.", action: plain(getAssetBytes),
-			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: strings.Join(admission.AssetTypes(), ", "), text: "The bytes, with the media type that was found in them."}}},
+			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: strings.Join(admission.AssetTypes(), ", "), text: "The bytes, with the media type that was found in them."}}, fails: []int{429}},
 	}
 }
 
 const octets = "application/octet-stream"
 
-// raw is an action whose body is bytes of any kind.
+var errUploads = problem.New(problem.Limited, "too_many_uploads", "too many files are on their way; try again")
+
+// raw is an action whose body is a file.
 func raw(f func(*call, []byte) error) action {
 	return action{raw: true, run: func(c *call) error {
-		done, err := c.fileSlot()
-		if err != nil {
+		if err := c.enter(c.uploads); err != nil {
 			return err
 		}
-		defer done()
+		defer func() { <-c.uploads }()
 		data, err := c.receive(c.cfg.MaxAsset)
+		var p *problem.Error
+		if errors.As(err, &p) && p.Kind == problem.TooLarge {
+			return problem.New(problem.TooLarge, "asset_too_large", "the file holds more than %d bytes", c.cfg.MaxAsset).Because(err)
+		}
 		if err != nil {
 			return err
 		}
@@ -47,16 +55,20 @@ func raw(f func(*call, []byte) error) action {
 	}}
 }
 
-// fileSlot waits for a place among the files on their way: each is in memory
-// as a whole.
-func (c *call) fileSlot() (done func(), err error) {
+// enter takes a place among the files that come in, or go out: each stands in memory as a whole. It waits for one as long
+// as a reader of ours may take for a piece of an answer.
+func (c *call) enter(places chan struct{}) error {
+	wait := time.NewTimer(c.cfg.WriteTimeout)
+	defer wait.Stop()
 	select {
-	case c.uploads <- struct{}{}:
-		return func() { <-c.uploads }, nil
+	case places <- struct{}{}:
+		return nil
+	case <-wait.C:
+		return errUploads
 	case <-c.cfg.Stopping:
-		return nil, eventlog.ErrClosed
+		return eventlog.ErrClosed
 	case <-c.ctx().Done():
-		return nil, c.ctx().Err()
+		return c.ctx().Err()
 	}
 }
 
@@ -122,11 +134,10 @@ func getAsset(c *call) error {
 }
 
 func getAssetBytes(c *call) error {
-	done, err := c.fileSlot()
-	if err != nil {
+	if err := c.enter(c.reads); err != nil {
 		return err
 	}
-	defer done()
+	defer func() { <-c.reads }()
 	row, data, err := c.cfg.Admission.AssetBytes(c.ctx(), c.who.Caller, event.AssetID(c.r.PathValue("a")))
 	if err != nil {
 		return err

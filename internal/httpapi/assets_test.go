@@ -39,7 +39,7 @@ func TestAssets(t *testing.T) {
 	}
 	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10)).want(201)
 	w.do("POST", "/v1/assets", w.admin, html).want(200) // the newest again
-	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10+1)).want(413)
+	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10+1)).want(413, "asset_too_large")
 	w.do("POST", "/v1/assets", w.admin, nil).want(400)
 	w.do("POST", "/v1/assets?nane=x", w.admin, "x").want(400)
 	w.do("GET", "/v1/assets/ast_0/raw", w.admin, nil).want(404)
@@ -53,18 +53,16 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// Files on their way are in memory as a whole: past the bound others wait their
-// turn, and nothing is refused.
-func TestAssetsWaitTheirTurn(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.MaxUploads = 1 })
-	w.handler.server.uploads <- struct{}{} // one is on its way
-	second := make(chan *reply)
-	go func() { second <- w.do("POST", "/v1/assets?name=quick", w.admin, "all at once") }()
-	select {
-	case <-second:
-		t.Error("two files were on their way at once")
-	case <-time.After(50 * time.Millisecond):
+// Files that come in are bounded together, since each stands in memory.
+func TestUploadsAreBounded(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.WriteTimeout, c.MaxUploads = 500*time.Millisecond, 2 })
+	for range 2 {
+		w.handler.server.uploads <- struct{}{}
+	}
+	if r := w.do("POST", "/v1/assets", w.admin, "one more").want(429, "too_many_uploads"); r.header.Get("Retry-After") == "" {
+		t.Error("nothing is said of when to try again")
 	}
 	<-w.handler.server.uploads
-	(<-second).want(201)
+	w.do("POST", "/v1/assets", w.admin, "one more").want(201)
+	w.do("POST", "/v1/assets", w.admin, "and another").want(201) // the place is free again
 }

@@ -90,6 +90,7 @@ var codes = map[string]code{
 	"token_required":                     {[]int{401}, "No token was sent."},
 	"too_many_reply_targets":             {[]int{413}, "There are too many reply targets."},
 	"too_many_streams":                   {[]int{429}, "`limits.streams` streams and waits are open."},
+	"too_many_uploads":                   {[]int{429}, "Too many files are handed in, or read back, at once."},
 	"too_many_tools":                     {[]int{413}, "There are too many tools."},
 	"unknown_parameter":                  {[]int{400}, "The operation has no such query parameter; the detail names those it has."},
 	"unknown_route":                      {[]int{400}, "No route has this name."},
@@ -130,7 +131,8 @@ var codesOf = map[string][]string{
 	"deleteRoutePolicy":    changeCodes,
 	"putReplyTargets":      slices.Concat(targetCodes, changeCodes),
 	"deleteReplyTargets":   changeCodes,
-	"createAsset":          assetCodes,
+	"createAsset":          slices.Concat(assetCodes, []string{"too_many_uploads"}),
+	"getAssetBytes":        {"too_many_uploads"},
 	"submitRun": slices.Concat(routeCodes, targetCodes, streamsCodes, assetCodes, []string{"asset_not_found", "asset_not_supported", "invalid_input", "input_too_large", "input_contract_violated", "invalid_idempotency_key", "idempotency_conflict",
 		"invalid_max_turns", "invalid_metadata", "queue_full", "session_busy", "session_closed", "unknown_tool", "settings_conflict"}),
 	"getRun":           streamsCodes,
@@ -167,7 +169,7 @@ func (rt *route) problemCodes() map[int][]string {
 		names = append(names, "invalid_json", "invalid_body", "body_timeout", "body_too_large", "unsupported_media_type")
 	}
 	if rt.action.raw {
-		names = append(names, "invalid_body", "body_timeout", "body_too_large")
+		names = append(names, "invalid_body", "body_timeout")
 	}
 	for _, name := range rt.pathNames() {
 		names = append(names, pathCodes[name]...)

@@ -140,7 +140,8 @@ type server struct {
 	tails   tails
 	buffers sync.Pool     // of *bytes.Buffer, empty
 	streams chan struct{} // one element for each open stream or wait
-	uploads chan struct{} // one element for each file on its way in or out
+	uploads chan struct{} // one element for each file that comes in
+	reads   chan struct{} // one element for each file that goes out
 	readers atomic.Int64  // of open event streams
 	openapi []byte
 }
@@ -150,7 +151,7 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads)}
+	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
 	routes := table()
 	var err error
 	if s.openapi, err = document(routes, cfg.Version); err != nil {

@@ -20,7 +20,8 @@ type Sources struct {
 
 // MaxContextFiles bounds the files that one request shows, in bytes: those that
 // were given last come first, and in the place of the others stands their name.
-const MaxContextFiles = 24 << 20
+// Vendors take requests of 32 MiB, in which these are base64, with texts beside them.
+const MaxContextFiles = 22 << 20
 
 // Request builds the model request of the open step: a pure function of the
 // state, but for what stands outside of it.

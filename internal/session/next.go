@@ -83,13 +83,13 @@ func Next(s *State) []Action {
 		w := newScript(s)
 		w.startAttempt(st.Attempt.Number + 1)
 		return []Action{Append{NotBefore: st.RetryAt, Events: w.out}}
-	case st.Paused && st.Pauses <= MaxPauses:
-		w := newScript(s)
-		w.startAttempt(st.Attempt.Number + 1)
-		return decide(w)
 	case st.Paused:
 		w := newScript(s)
-		message := "the provider paused more than " + strconv.Itoa(MaxPauses) + " times in one step"
+		message := st.pausedTooMuch()
+		if message == "" {
+			w.startAttempt(st.Attempt.Number + 1)
+			return decide(w)
+		}
 		w.closeHosted(st)
 		w.add(&event.StepFailed{Class: string(llm.UnknownClass), Message: message})
 		w.fail("model_paused", message)
@@ -107,6 +107,17 @@ func Next(s *State) []Action {
 		w.fail("log_inconsistent", message)
 		return decide(w)
 	}
+}
+
+// pausedTooMuch says why the provider is not asked to go on after another pause.
+func (st *Step) pausedTooMuch() string {
+	switch {
+	case st.Pauses > MaxPauses:
+		return "the provider paused more than " + strconv.Itoa(MaxPauses) + " times in one step"
+	case len(st.openHosted()) > MaxOpenHosted:
+		return "the provider left more than " + strconv.Itoa(MaxOpenHosted) + " calls of its own open"
+	}
+	return ""
 }
 
 func decide(w *script) []Action { return []Action{Append{Events: w.out}} }

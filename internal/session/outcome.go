@@ -59,7 +59,9 @@ func (a *Answer) hasOutput() bool {
 // as requested, and that the step's output is whole. No tool starts before that
 // (I-13). Hosted calls are told with their outcome. After a pause the output is
 // not whole: the provider goes on in the step's next attempt, and a hosted call
-// may stay open until then.
+// may stay open until then. A result whose call was ended before it came (it
+// waited for calls that run here) ends nothing, but goes back to the provider
+// in its place.
 func Answered(s *State, a *Answer) []event.Event {
 	st := s.Active.Step
 	w := newScript(s)
@@ -99,6 +101,8 @@ func Answered(s *State, a *Answer) []event.Event {
 			if id, ok := open[wire]; ok {
 				w.about(id, hostedOutcome(p))
 				delete(open, wire)
+			} else if p.State != "" {
+				w.add(&event.ReasoningEnded{Maker: p.Maker, MessageID: msg, Part: p.Index, State: p.State})
 			}
 		}
 	}

@@ -90,6 +90,7 @@ func TestASecondEndChangesNothing(t *testing.T) {
 func TestCloneStandsAlone(t *testing.T) {
 	w := running(t)
 	w.answered(text(strings.Repeat("x", event.InlineLimit+1)))
+	w.s = w.refold() // as another process reads it
 	ask, ok := session.Next(w.s)[0].(session.Resolve)
 	if !ok {
 		t.Fatalf("asked for %#v", session.Next(w.s))

@@ -23,6 +23,9 @@ const (
 	MaxAbandoned         = 20  // attempts of one step or call that a crash may cut before it fails
 	MaxToolAttempts      = 5   // of an idempotent call whose outcome is not known
 	MaxPauses            = 10  // of the provider in one step
+	// MaxOpenHosted bounds the hosted calls that a pause may leave open: they
+	// are ended in one append.
+	MaxOpenHosted = 1024
 )
 
 // State is what the rules know of a session. It is bounded: finished runs live
@@ -246,7 +249,7 @@ func (s *State) Size() int {
 	if r := s.Active; r != nil {
 		n += r.size() + sizeOf(r.Items)
 		if r.Step != nil {
-			n += sizeOf(r.Step.Parts)
+			n += sizeOf(r.Step.Parts) + sizeOf(r.Step.Kept)
 			for _, c := range r.Step.Calls {
 				n += itemBytes + len(c.Arguments) + len(c.Large.Text) + len(c.Result.Text)
 			}

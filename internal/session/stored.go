@@ -96,9 +96,12 @@ func (s *State) refer() {
 		return
 	}
 	st := s.Active.Step
-	st.Parts = slices.Clone(st.Parts)
-	for i := range st.Parts {
-		st.Parts[i].Content = shrink(st.Parts[i].Content)
+	for _, list := range []*[]Item{&st.Kept, &st.Parts} {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			it := &(*list)[i]
+			it.Content = shrink(it.Content)
+		}
 	}
 	for _, c := range st.Calls {
 		c.Large, c.Result = shrink(c.Large), shrink(c.Result)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
@@ -50,9 +51,21 @@ func newWorld(t tester) *world {
 }
 
 // append stores drafts the way the log does, folds them, and returns them as
-// they read back.
+// they read back. What an owner appends is folded as the engine does it: before
+// the texts of the drafts move to the blob store.
 func (w *world) append(drafts ...event.Event) []event.Event {
 	w.t.Helper()
+	ahead := w.s.Clone()
+	owned := slices.ContainsFunc(drafts, func(e event.Event) bool { return e.StepID != "" })
+	for i := range drafts {
+		e := &drafts[i]
+		if e.Stream, e.Seq, e.Epoch = sessionID.Stream(), ahead.Head+1, w.epoch; !owned {
+			continue
+		}
+		if err := ahead.Apply(e); err != nil {
+			w.t.Fatalf("fold ahead: %v", err)
+		}
+	}
 	for _, b := range event.Externalize(sessionID, drafts) {
 		w.blobs[b.Ref] = b.Bytes
 	}
@@ -69,6 +82,9 @@ func (w *world) append(drafts ...event.Event) []event.Event {
 		if err := w.s.Apply(&sealed.Events[i]); err != nil {
 			w.t.Fatalf("fold: %v", err)
 		}
+	}
+	if owned {
+		w.s = ahead
 	}
 	read, err := row.Events()
 	if err != nil {

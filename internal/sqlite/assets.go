@@ -78,12 +78,21 @@ func (s *Store) ListAssets(ctx context.Context, user string, p eventlog.Page) ([
 
 const unusedAsset = " AND NOT EXISTS (SELECT 1 FROM main.asset_uses u WHERE u.asset_id = assets.asset_id)"
 
+// collectBytes bounds what one transaction takes out, in bytes, save that it
+// takes one asset whatever its size: what is freed is overwritten, and everybody
+// who appends waits for that.
+const collectBytes = 16 << 20
+
+const collectAssets = `DELETE FROM main.assets WHERE asset_id IN (SELECT asset_id FROM (
+	SELECT asset_id, n_bytes, sum(n_bytes) OVER (ORDER BY created_at, asset_id ROWS UNBOUNDED PRECEDING) AS upto FROM (
+		SELECT asset_id, n_bytes, created_at FROM main.assets WHERE created_at < ?1` + unusedAsset + ` ORDER BY created_at, asset_id LIMIT ?2))
+	WHERE upto <= ?3 OR upto = n_bytes)`
+
 // CollectAssets implements eventlog.Assets.
 func (s *Store) CollectAssets(ctx context.Context, before time.Time, limit int) (n int, err error) {
 	err = s.byWriter(ctx, func(w *writer) error {
 		return w.inTx(func() error {
-			res, err := w.st.exec(context.Background(), []byte("DELETE FROM main.assets WHERE asset_id IN (SELECT asset_id FROM main.assets WHERE created_at < ?"+
-				unusedAsset+" ORDER BY created_at LIMIT ?)"), event.FormatTime(before), limit)
+			res, err := w.st.exec(context.Background(), []byte(collectAssets), event.FormatTime(before), limit, collectBytes)
 			if err != nil {
 				return err
 			}

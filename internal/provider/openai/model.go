@@ -180,7 +180,7 @@ func (m *Model) Stream(ctx context.Context, req *llm.Request, yield func(llm.Par
 	r := &reading{answer: answer, secrets: []string{key}, out: newAssembler(yield), limit: m.cfg.EventLimit}
 	err = r.run()
 	answer.Close(err == nil)
-	return err
+	return wire.Redact(err, r.secrets...)
 }
 
 func (m *Model) key() (string, error) {

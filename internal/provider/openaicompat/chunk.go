@@ -134,7 +134,9 @@ func (u *usage) tokens() *llm.Usage {
 		CacheRead:  max(0, u.Prompt.Cached, u.CacheHit, u.Cached, u.CacheRead),
 		CacheWrite: max(0, u.Prompt.CacheWrite, u.CacheWrite),
 	}
-	if out.Reasoning > 0 && u.Total.known && u.Total.n-u.Input.n-u.Output.n == out.Reasoning {
+	// Asked in this order, no number that a server may send turns over.
+	rest := u.Total.n - out.Reasoning
+	if out.Reasoning > 0 && u.Total.known && u.Total.n >= out.Reasoning && rest >= u.Input.n && rest-u.Input.n == out.Output {
 		out.Output += out.Reasoning
 	}
 	return out

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -217,6 +218,28 @@ func TestSafe(t *testing.T) {
 	body := `{"error":{"message":"bad key s3cr3t-value!","code":"s3cr3t-value!"}}`
 	if e := Classify(401, nil, []byte(body), noon, "s3cr3t-value!"); strings.Contains(e.Error()+e.Code, "s3cr3t") {
 		t.Errorf("%v %q", e, e.Code)
+	}
+}
+
+func TestRedact(t *testing.T) {
+	const key = "plain.gateway.key"
+	for text, want := range map[string]string{
+		"bad " + key + "!": "bad [redacted]!", "bad plain.gatew…": "bad [redacted]…", "bad plain.gateway.ke": "bad [redacted]", "plain": "plain", "": "",
+	} {
+		err := error(&llm.Error{Class: llm.ContentFilter, Message: text, Code: text, Status: 200})
+		e := llm.AsError(Redact(err, key, ""))
+		if e.Message != want || e.Code != want || e.Class != llm.ContentFilter || e.Status != 200 {
+			t.Errorf("%q: %+v", text, e)
+		}
+		if text == want && Redact(err, key) != err {
+			t.Errorf("%q: another error", text)
+		}
+	}
+	if long := llm.AsError(Redact(&llm.Error{Message: strings.Repeat("abcd", 75)}, "abcd")); len(long.Message) > MaxMessage {
+		t.Errorf("%d bytes", len(long.Message))
+	}
+	if err := Redact(context.Canceled, key); err != context.Canceled {
+		t.Error(err)
 	}
 }
 

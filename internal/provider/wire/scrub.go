@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/llm"
 )
 
 // MaxMessage is the most of a vendor's words that an error holds, in bytes.
@@ -40,6 +41,43 @@ func Safe(text string, secrets ...string) string {
 		return r
 	}, text)
 	return cut(strings.Join(strings.Fields(text), " "), MaxMessage)
+}
+
+// Redact takes the given secrets out of an *llm.Error that was made without
+// them: of a refusal, say, in the vendor's own words. Any other error, and one
+// that holds none, is given back as it is.
+func Redact(err error, secrets ...string) error {
+	e, ok := err.(*llm.Error)
+	if !ok {
+		return err
+	}
+	clean := *e
+	for _, secret := range secrets {
+		clean.Message, clean.Code = without(clean.Message, secret), without(clean.Code, secret)
+	}
+	if clean.Message == e.Message && clean.Code == e.Code {
+		return err
+	}
+	return &clean
+}
+
+// without takes a secret out of a text that may have been cut in its middle.
+func without(text, secret string) string {
+	if len(secret) < 4 {
+		return text
+	}
+	text = strings.ReplaceAll(text, secret, redacted)
+	rest, dots := strings.CutSuffix(text, "…")
+	for n := len(secret) - 1; n >= 8; n-- {
+		if head, ok := strings.CutSuffix(rest, secret[:n]); ok {
+			text = head + redacted
+			if dots {
+				text += "…"
+			}
+			break
+		}
+	}
+	return cut(text, MaxMessage)
 }
 
 // cut shortens text to limit bytes at the border of a rune, with an ellipsis.
