@@ -22,7 +22,12 @@ func (c *call) showRun(status int, id event.RunID) error {
 	if err != nil {
 		return err
 	}
-	out, err := c.run(c.ctx(), &row, true)
+	return c.tellRun(status, &row)
+}
+
+// tellRun answers with a run as a row says that it is.
+func (c *call) tellRun(status int, row *eventlog.RunRow) error {
+	out, err := c.run(c.ctx(), row, true)
 	if err != nil {
 		return err
 	}
@@ -50,17 +55,22 @@ func submitRun(c *call, req *api.SubmitRun) error {
 	if err != nil {
 		return err
 	}
+	c.w.Header().Set("Location", "/v1/runs/"+string(id))
+	status := http.StatusOK
+	if created {
+		status = http.StatusAccepted
+	}
 	if wait > 0 {
 		// The run is accepted: what goes wrong from here on only ends the wait.
-		if err := c.await(&eventlog.RunRow{ID: id, SessionID: row.ID}, wait); err != nil && c.ctx().Err() != nil {
+		run, err := c.await(&eventlog.RunRow{ID: id, SessionID: row.ID}, wait)
+		switch {
+		case err == nil:
+			return c.tellRun(status, &run)
+		case c.ctx().Err() != nil:
 			return err
 		}
 	}
-	c.w.Header().Set("Location", "/v1/runs/"+string(id))
-	if created {
-		return c.showRun(http.StatusAccepted, id)
-	}
-	return c.showRun(http.StatusOK, id)
+	return c.showRun(status, id)
 }
 
 func interruptSession(c *call, req *api.StopRun) error {
@@ -116,11 +126,11 @@ func getRun(c *call) error {
 		return err
 	}
 	if wait > 0 && !settled(&row) {
-		if err := c.await(&row, wait); err != nil {
+		if row, err = c.await(&row, wait); err != nil {
 			return err
 		}
 	}
-	return c.showRun(http.StatusOK, row.ID)
+	return c.tellRun(http.StatusOK, &row)
 }
 
 // settled says whether a run goes no further by itself.
@@ -135,10 +145,11 @@ func settled(row *eventlog.RunRow) bool {
 // lookAgain bounds how long a bell that was lost delays who waits for it.
 const lookAgain = 5 * time.Second
 
-// await waits until the run is settled, the time is over, or the daemon stops.
-func (c *call) await(row *eventlog.RunRow, wait time.Duration) error {
+// await waits until the run is settled, the time is over, or the daemon stops,
+// and gives the run as it is then.
+func (c *call) await(row *eventlog.RunRow, wait time.Duration) (eventlog.RunRow, error) {
 	if !c.acquire() {
-		return errBusy
+		return *row, errBusy
 	}
 	defer c.release()
 	sub := c.cfg.Hub.Watch(row.SessionID.Stream(), row.ID)
@@ -147,20 +158,20 @@ func (c *call) await(row *eventlog.RunRow, wait time.Duration) error {
 	defer over.Stop()
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
-	for {
+	for last := false; ; {
 		now, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, row.ID)
-		if err != nil || settled(&now) {
-			return err
+		if err != nil || last || settled(&now) {
+			return now, err
 		}
 		select {
 		case <-sub.Bell:
 		case <-again.C:
 		case <-over.C:
-			return nil
+			last = true
 		case <-c.cfg.Stopping:
-			return nil
+			last = true
 		case <-c.ctx().Done():
-			return c.ctx().Err()
+			return now, c.ctx().Err()
 		}
 	}
 }
