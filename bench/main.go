@@ -184,6 +184,7 @@ func (b *bench) measure(what string, n int, do func(worker, call int) error) (fl
 		wg    sync.WaitGroup
 		fail  atomic.Pointer[error]
 		times = make([][]time.Duration, n)
+		spent = cpuTime()
 		begin = time.Now()
 		until = begin.Add(b.d)
 	)
@@ -201,6 +202,7 @@ func (b *bench) measure(what string, n int, do func(worker, call int) error) (fl
 	}
 	wg.Wait()
 	took := time.Since(begin)
+	spent = cpuTime() - spent
 	if err := fail.Load(); err != nil {
 		return 0, *err
 	}
@@ -209,7 +211,8 @@ func (b *bench) measure(what string, n int, do func(worker, call int) error) (fl
 		return 0, fmt.Errorf("%s: nothing done", what)
 	}
 	rate := float64(len(all)) / took.Seconds()
-	b.row(what, rate, "a second", "", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", ms(quantile(all, .5)), ms(quantile(all, .99))))
+	b.row(what, rate, "a second", "", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms; %.3f ms of CPU each",
+		ms(quantile(all, .5)), ms(quantile(all, .99)), ms(spent/time.Duration(len(all)))))
 	return rate, nil
 }
 
