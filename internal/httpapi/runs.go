@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
@@ -51,6 +52,13 @@ func submitRun(c *call, req *api.SubmitRun) error {
 	if err != nil {
 		return err
 	}
+	var sub *live.Subscription
+	if wait > 0 && c.acquire() { // where no place is left there is no wait
+		defer c.release()
+		// Whoever listens before the run is there misses nothing of it.
+		sub = c.cfg.Hub.Watch(row.ID.Stream())
+		defer sub.Close()
+	}
 	id, created, err := c.cfg.Admission.Submit(c.ctx(), c.who.Caller, row, req, key)
 	if err != nil {
 		return err
@@ -60,9 +68,9 @@ func submitRun(c *call, req *api.SubmitRun) error {
 	if created {
 		status = http.StatusAccepted
 	}
-	if wait > 0 {
+	if sub != nil {
 		// The run is accepted: what goes wrong from here on only ends the wait.
-		run, err := c.await(&eventlog.RunRow{ID: id, SessionID: row.ID}, wait)
+		run, err := c.await(sub, id, wait, !created)
 		switch {
 		case err == nil:
 			return c.tellRun(status, &run)
@@ -126,7 +134,13 @@ func getRun(c *call) error {
 		return err
 	}
 	if wait > 0 && !settled(&row) {
-		if row, err = c.await(&row, wait); err != nil {
+		if !c.acquire() {
+			return errBusy
+		}
+		defer c.release()
+		sub := c.cfg.Hub.Watch(row.SessionID.Stream())
+		defer sub.Close()
+		if row, err = c.await(sub, row.ID, wait, true); err != nil {
 			return err
 		}
 	}
@@ -146,22 +160,20 @@ func settled(row *eventlog.RunRow) bool {
 const lookAgain = 5 * time.Second
 
 // await waits until the run is settled, the time is over, or the daemon stops,
-// and gives the run as it is then.
-func (c *call) await(row *eventlog.RunRow, wait time.Duration) (eventlog.RunRow, error) {
-	if !c.acquire() {
-		return *row, errBusy
-	}
-	defer c.release()
-	sub := c.cfg.Hub.Watch(row.SessionID.Stream(), row.ID)
-	defer sub.Close()
+// and gives the run as it is then. look: it may be settled already, and sub
+// would not say so.
+func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration, look bool) (eventlog.RunRow, error) {
+	sub.Narrow(id)
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
-	for last := false; ; {
-		now, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, row.ID)
-		if err != nil || last || settled(&now) {
-			return now, err
+	for last := false; ; look = true {
+		if look {
+			row, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, id)
+			if err != nil || last || settled(&row) {
+				return row, err
+			}
 		}
 		select {
 		case <-sub.Bell:
@@ -171,7 +183,7 @@ func (c *call) await(row *eventlog.RunRow, wait time.Duration) (eventlog.RunRow,
 		case <-c.cfg.Stopping:
 			last = true
 		case <-c.ctx().Done():
-			return now, c.ctx().Err()
+			return eventlog.RunRow{}, c.ctx().Err()
 		}
 	}
 }

@@ -62,8 +62,8 @@ type Subscription struct {
 	Bell chan struct{}
 
 	hub    *Hub
-	room   *room // nil: all streams
-	run    event.RunID
+	room   *room                       // nil: all streams
+	run    atomic.Pointer[event.RunID] // nil: the whole stream
 	deltas bool
 	turns  bool // hears only of what may settle a run
 
@@ -81,14 +81,23 @@ func (h *Hub) Subscribe(s event.Stream) *Subscription {
 // Follow hears of a stream what is about a run, or about no run at all. An
 // empty run is the whole stream.
 func (h *Hub) Follow(s event.Stream, run event.RunID) *Subscription {
-	return h.subscribe(s, &Subscription{run: run, deltas: true})
+	sub := &Subscription{deltas: true}
+	if run != "" {
+		sub.Narrow(run)
+	}
+	return h.subscribe(s, sub)
 }
 
-// Watch is for who waits for a run to settle: its bell is rung when the run has
-// come to its end or wants a person, and when something is about no run.
-func (h *Hub) Watch(s event.Stream, run event.RunID) *Subscription {
-	return h.subscribe(s, &Subscription{run: run, turns: true})
+// Watch is for who waits for a run to settle: its bell is rung when a run has
+// come to its end or wants a person, and when something is about no run. Who
+// does not know its run yet waits for any, until Narrow.
+func (h *Hub) Watch(s event.Stream) *Subscription {
+	return h.subscribe(s, &Subscription{turns: true})
 }
+
+// Narrow has the subscription hear only what is about a run or about none. What
+// has rung before it stays rung.
+func (s *Subscription) Narrow(run event.RunID) { s.run.Store(&run) }
 
 func (h *Hub) subscribe(s event.Stream, sub *Subscription) *Subscription {
 	sub.Bell, sub.hub = make(chan struct{}, 1), h
@@ -230,7 +239,8 @@ func (n news) and(m news) news {
 }
 
 func (n news) concern(s *Subscription) bool {
-	return (n.turn || n.head > 0 && !s.turns || n.deltas && s.deltas) && (s.run == "" || len(n.runs) == 0 || slices.Contains(n.runs, s.run))
+	run := s.run.Load()
+	return (n.turn || n.head > 0 && !s.turns || n.deltas && s.deltas) && (run == nil || len(n.runs) == 0 || slices.Contains(n.runs, *run))
 }
 
 func (n news) ring(s *Subscription) {
@@ -298,7 +308,7 @@ func (r *room) take(s *Subscription) *Delta {
 	for s.next < r.count {
 		d := r.deltas[s.next%DeltaBuffer]
 		s.next++
-		if s.run == "" || d.RunID == string(s.run) {
+		if run := s.run.Load(); run == nil || d.RunID == string(*run) {
 			return d
 		}
 	}

@@ -60,9 +60,15 @@ func TestBells(t *testing.T) {
 // to settle hears of nothing else.
 func TestBellsOfARun(t *testing.T) {
 	var h live.Hub
-	s, quiet := h.Follow("session:a", "run_1"), h.Watch("session:a", "run_1")
+	s, quiet := h.Follow("session:a", "run_1"), h.Watch("session:a")
 	defer s.Close()
 	defer quiet.Close()
+	end := grown(1, "run_2")
+	end[0].Type = event.TypeRunCompleted
+	if h.Ring("session:a", end); rung(s) || !rung(quiet) {
+		t.Error("who waits for any run does not hear of one")
+	}
+	quiet.Narrow("run_1")
 	h.Ring("session:a", grown(2, "run_2", "run_3"))
 	h.Publish("session:a", api.Delta{RunID: "run_2"})
 	if rung(s) || rung(quiet) || s.Head() != 2 || s.Delta() != nil {
