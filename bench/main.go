@@ -33,6 +33,9 @@ func sections() []section {
 		{"floor", "what the disk can do: raw append and fdatasync", floor},
 		{"log", "appends a second through the log", logAppends},
 		{"runs", "one-step runs a second over HTTP", runs},
+		{"turns", "five-turn runs with tools a second over HTTP", turns},
+		{"delta", "from a byte of the provider to a subscriber", deltas},
+		{"storage", "what runs leave on the disk", storage},
 		{"history", "a session with many past runs; pages of a long log", history},
 		{"start", "a start with many unfinished sessions", start},
 		{"idle", "memory with many idle sessions", idle},
@@ -67,6 +70,7 @@ type sizes struct {
 	unfinished  int
 	idle        int
 	subscribers int
+	deltas      int
 }
 
 // row adds a figure and prints it.
@@ -101,6 +105,7 @@ func main() {
 	flag.IntVar(&b.n.unfinished, "unfinished", 10_000, "start: unfinished sessions")
 	flag.IntVar(&b.n.idle, "idle", 100_000, "idle: sessions")
 	flag.IntVar(&b.n.subscribers, "subscribers", 9_500, "subscribers: readers (each takes an open file here and in the daemon)")
+	flag.IntVar(&b.n.deltas, "deltas", 2000, "delta: pieces of each answer")
 	var names []string
 	for _, s := range sections() {
 		names = append(names, s.name)
@@ -178,8 +183,8 @@ func run(b *bench, dir, only, out string) error {
 }
 
 // measure calls do from n goroutines for a while and adds the rate. do gets the
-// number of its goroutine and of its call.
-func (b *bench) measure(what string, n int, do func(worker, call int) error) (float64, error) {
+// number of its goroutine and of its call. What it gives back are the median and the rate.
+func (b *bench) measure(what string, n int, do func(worker, call int) error) (p50 time.Duration, rate float64, err error) {
 	var (
 		wg    sync.WaitGroup
 		fail  atomic.Pointer[error]
@@ -204,16 +209,16 @@ func (b *bench) measure(what string, n int, do func(worker, call int) error) (fl
 	took := time.Since(begin)
 	spent = cpuTime() - spent
 	if err := fail.Load(); err != nil {
-		return 0, *err
+		return 0, 0, *err
 	}
 	all := slices.Concat(times...)
 	if len(all) == 0 {
-		return 0, fmt.Errorf("%s: nothing done", what)
+		return 0, 0, fmt.Errorf("%s: nothing done", what)
 	}
-	rate := float64(len(all)) / took.Seconds()
+	rate, p50 = float64(len(all))/took.Seconds(), quantile(all, .5)
 	b.row(what, rate, "a second", "", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms; %.3f ms of CPU each",
-		ms(quantile(all, .5)), ms(quantile(all, .99)), ms(spent/time.Duration(len(all)))))
-	return rate, nil
+		ms(p50), ms(quantile(all, .99)), ms(spent/time.Duration(len(all)))))
+	return p50, rate, nil
 }
 
 // quantile sorts the times.
