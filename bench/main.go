@@ -71,6 +71,7 @@ type sizes struct {
 	idle        int
 	subscribers int
 	deltas      int
+	clients     []int
 }
 
 // row adds a figure and prints it.
@@ -114,9 +115,14 @@ func main() {
 		dir     = flag.String("dir", "", "where to write; default a temporary directory")
 		only    = flag.String("only", "", "sections, with commas: "+strings.Join(names, ", "))
 		out     = flag.String("json", "", "write the figures to this file too")
+		clients = flag.String("clients", "1,16,64", "runs, turns: clients at once, with commas")
 		profile = flag.String("cpuprofile", "", "write a CPU profile to this file")
 	)
 	flag.Parse()
+	if err := json.Unmarshal([]byte("["+*clients+"]"), &b.n.clients); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: -clients:", err)
+		os.Exit(2)
+	}
 	if err := profiled(*profile, func() error { return run(&b, *dir, *only, *out) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

@@ -24,7 +24,7 @@ const script = `rules: [{reply: {text: '{"ok":true}', usage: {input: 10, output:
 // runs measures one-step runs over HTTP: submit, the model answers at once,
 // completed and durable, told to the client. One session for each client.
 func runs(ctx context.Context, b *bench) error {
-	for _, clients := range []int{1, 16, 64} {
+	for _, clients := range b.n.clients {
 		p50, rate, err := runsWith(ctx, b, clients, "one-step runs over HTTP", oneStep(), `{}`)
 		if err != nil {
 			return err
@@ -42,8 +42,8 @@ func runs(ctx context.Context, b *bench) error {
 // turns measures runs of five turns: four call a tool, one that reads and one
 // that writes in turn, the fifth answers.
 func turns(ctx context.Context, b *bench) error {
-	for _, clients := range []int{1, 64} {
-		_, rate, err := runsWith(ctx, b, clients, "five-turn runs with four tool calls", fiveTurns(), `{"tools":["look","note"]}`)
+	for _, clients := range b.n.clients {
+		_, rate, err := runsWith(ctx, b, clients, "five-turn runs with four tool calls", fiveTurns(), `{"history_limit":40,"tools":["look","note"]}`)
 		if err != nil {
 			return err
 		}
