@@ -60,6 +60,7 @@ type bench struct {
 	n   sizes
 
 	section string
+	target  string // of the next rate
 	results []result
 }
 
@@ -114,6 +115,8 @@ func main() {
 	var (
 		dir     = flag.String("dir", "", "where to write; default a temporary directory")
 		only    = flag.String("only", "", "sections, with commas: "+strings.Join(names, ", "))
+		short   = flag.Bool("short", false, "smaller numbers: a minute instead of six")
+		doc     = flag.String("doc", "", "write the table into this page too, between its marks")
 		out     = flag.String("json", "", "write the figures to this file too")
 		clients = flag.String("clients", "1,16,64", "runs, turns: clients at once, with commas")
 		profile = flag.String("cpuprofile", "", "write a CPU profile to this file")
@@ -123,9 +126,20 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: -clients:", err)
 		os.Exit(2)
 	}
+	if *short {
+		b.d = time.Second
+		b.n.runs, b.n.events, b.n.unfinished, b.n.idle, b.n.subscribers, b.n.deltas = 500, 50_000, 1000, 5000, 1000, 500
+	}
+	began := loadNow()
 	if err := profiled(*profile, func() error { return run(&b, *dir, *only, *out) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
+	}
+	if *doc != "" {
+		if err := b.page(*doc, began, loadNow()); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
 	}
 }
 
@@ -222,8 +236,9 @@ func (b *bench) measure(what string, n int, do func(worker, call int) error) (p5
 		return 0, 0, fmt.Errorf("%s: nothing done", what)
 	}
 	rate, p50 = float64(len(all))/took.Seconds(), quantile(all, .5)
-	b.row(what, rate, "a second", "", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms; %.3f ms of CPU each",
+	b.row(what, rate, "a second", b.target, fmt.Sprintf("p50 %.2f ms, p99 %.2f ms; %.3f ms of CPU each",
 		ms(p50), ms(quantile(all, .99)), ms(spent/time.Duration(len(all)))))
+	b.target = ""
 	return p50, rate, nil
 }
 
