@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -119,6 +120,7 @@ func main() {
 		doc     = flag.String("doc", "", "write the table into this page too, between its marks")
 		out     = flag.String("json", "", "write the figures to this file too")
 		clients = flag.String("clients", "1,16,64", "runs, turns: clients at once, with commas")
+		memory  = flag.String("memprofile", "", "write what was allocated to this file")
 		profile = flag.String("cpuprofile", "", "write a CPU profile to this file")
 	)
 	flag.Parse()
@@ -134,6 +136,12 @@ func main() {
 	if err := profiled(*profile, func() error { return run(&b, *dir, *only, *out) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
+	}
+	if *memory != "" {
+		if err := allocated(*memory); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
 	}
 	if *doc != "" {
 		if err := b.page(*doc, began, loadNow()); err != nil {
@@ -157,6 +165,15 @@ func profiled(file string, f func() error) error {
 	}
 	defer pprof.StopCPUProfile()
 	return f()
+}
+
+// allocated writes what was allocated until now.
+func allocated(file string) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup("allocs").WriteTo(out, 0), out.Close())
 }
 
 func run(b *bench, dir, only, out string) error {

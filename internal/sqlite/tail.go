@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	lru "container/list"
+	"slices"
 	"sync"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -35,27 +36,40 @@ type tails struct {
 // tail is the end of one stream: consecutive events, the last one its head.
 type tail struct {
 	stream event.Stream
-	events []event.Event // with Raw and without Data
+	pieces [][]event.Event // of one append each, with Raw and without Data
+	first  int64           // sequence of the first event
+	count  int
 	bytes  int
 	moving bool // an append is being committed
 }
 
 func (x *tail) add(events []event.Event) {
-	if n := len(x.events); n > 0 && x.events[n-1].Seq+1 != events[0].Seq {
-		x.events, x.bytes = nil, 0
+	if x.first+int64(x.count) != events[0].Seq {
+		x.pieces, x.count, x.bytes, x.first = nil, 0, 0, events[0].Seq
 	}
+	piece := slices.Clone(events)
+	for i := range piece {
+		piece[i].Data = nil // whoever appended it may change it
+	}
+	x.pieces = append(x.pieces, piece)
+	x.count += len(piece)
+	x.bytes += sizeOf(piece)
+	for x.count > tailEvents || x.bytes > tailBytes {
+		gone := x.pieces[0]
+		x.pieces[0] = nil
+		x.pieces = x.pieces[1:]
+		x.first += int64(len(gone))
+		x.count -= len(gone)
+		x.bytes -= sizeOf(gone)
+	}
+}
+
+func sizeOf(events []event.Event) int {
+	n := len(events) * eventCost
 	for i := range events {
-		e := events[i]
-		e.Data = nil // whoever appended it may change it
-		x.events = append(x.events, e)
-		x.bytes += len(e.Raw) + eventCost
+		n += len(events[i].Raw)
 	}
-	cut := 0
-	for ; len(x.events)-cut > tailEvents || x.bytes > tailBytes; cut++ {
-		x.bytes -= len(x.events[cut].Raw) + eventCost
-		x.events[cut] = event.Event{}
-	}
-	x.events = x.events[cut:]
+	return n
 }
 
 func newTails(most int) *tails {
@@ -108,7 +122,7 @@ func (t *tails) land(streams map[event.Stream]eventlog.Head, stamps []eventlog.S
 		x := el.Value.(*tail)
 		t.bytes -= x.bytes
 		x.add(stamps[i].Events)
-		if t.bytes += x.bytes; len(x.events) == 0 {
+		if t.bytes += x.bytes; x.count == 0 {
 			t.remove(el)
 		}
 	}
@@ -133,14 +147,24 @@ func (t *tails) read(s event.Stream, after int64, limit, maxBytes int) ([]event.
 		return nil, false
 	}
 	x := el.Value.(*tail)
-	if x.moving || after+1 < x.events[0].Seq {
+	if x.moving || after+1 < x.first {
 		return nil, false
 	}
-	rest := x.events[min(after+1-x.events[0].Seq, int64(len(x.events))):]
-	size, n := 0, 0
-	for n < len(rest) && n < limit && size <= maxBytes {
-		size += len(rest[n].Raw)
-		n++
+	var list []event.Event
+	skip, size := int(min(after+1-x.first, int64(x.count))), 0
+	for _, piece := range x.pieces {
+		if skip >= len(piece) {
+			skip -= len(piece)
+			continue
+		}
+		for i := skip; i < len(piece); i++ {
+			if len(list) == limit || size > maxBytes {
+				return list, true
+			}
+			list = append(list, piece[i])
+			size += len(piece[i].Raw)
+		}
+		skip = 0
 	}
-	return append([]event.Event(nil), rest[:n]...), true
+	return list, true
 }
