@@ -75,7 +75,7 @@ func appends(ctx context.Context, b *bench, name string, sessions, batch int) (r
 }
 
 // driver measures the database alone, under the settings of the log: rows of
-// as many bytes with a unique key, and the end of their stream, by 64 writers.
+// as many bytes with a unique key, and the ends of 64 streams, by 64 writers.
 func driver(b *bench, together bool) (rate float64, err error) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.dir, fmt.Sprintf("driver-%v.db", together))+
 		"?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)&_pragma=secure_delete(ON)")
@@ -85,14 +85,25 @@ func driver(b *bench, together bool) (rate float64, err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
 	if _, err := db.Exec(`CREATE TABLE l (id INTEGER PRIMARY KEY, s TEXT, n INTEGER, d BLOB); CREATE UNIQUE INDEX li ON l (s, n);
-		CREATE TABLE h (s TEXT PRIMARY KEY, n INTEGER) WITHOUT ROWID; INSERT INTO h VALUES ('s', 0)`); err != nil {
+		CREATE TABLE h (s TEXT PRIMARY KEY, n INTEGER) WITHOUT ROWID`); err != nil {
 		return 0, err
 	}
-	insert, err := db.Prepare("INSERT INTO l (s, n, d) VALUES ('s', ?, ?)")
+	streams := make([]string, 64)
+	for i := range streams {
+		id, err := event.NewSessionID(rand.Reader)
+		if err != nil {
+			return 0, err
+		}
+		streams[i] = string(id.Stream())
+		if _, err := db.Exec("INSERT INTO h VALUES (?, 0)", streams[i]); err != nil {
+			return 0, err
+		}
+	}
+	insert, err := db.Prepare("INSERT INTO l (s, n, d) VALUES (?, ?, ?)")
 	if err != nil {
 		return 0, err
 	}
-	move, err := db.Prepare("UPDATE h SET n = ? WHERE s = 's' AND n = ?")
+	move, err := db.Prepare("UPDATE h SET n = ? WHERE s = ? AND n < ?")
 	if err != nil {
 		return 0, err
 	}
@@ -105,10 +116,11 @@ func driver(b *bench, together bool) (rate float64, err error) {
 		defer tx.Rollback()
 		for range n {
 			head++
-			if _, err := tx.Stmt(insert).Exec(head, data); err != nil {
+			stream := streams[head%len(streams)]
+			if _, err := tx.Stmt(insert).Exec(stream, head, data); err != nil {
 				return err
 			}
-			if _, err := tx.Stmt(move).Exec(head, head-1); err != nil {
+			if _, err := tx.Stmt(move).Exec(head, stream, head); err != nil {
 				return err
 			}
 		}
