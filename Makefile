@@ -36,8 +36,8 @@ crash: ## The crash test at length: every append boundary, and 1,000 SIGKILLs at
 	$(GO) test ./internal/daemon -run Crash -crash.boundaries=all -crash.acts=all -crash.deaths=1000 \
 		-crash.report=$(CURDIR)/docs/reliability.md -timeout 120m -v $(CRASHFLAGS)
 
-bench: ## Figures of speed and size, beside the floor of the machine (go run ./bench -help: sections)
-	$(GO) run ./bench
+bench: ## Figures of speed and size, beside the floor of the machine; writes docs/performance.md (BENCHFLAGS=-short: a minute; -help: sections)
+	$(GO) run -ldflags "$(LDFLAGS)" ./bench -doc docs/performance.md $(BENCHFLAGS)
 
 docs: ## Write the generated reference pages anew
 	$(GO) test ./internal/event ./internal/httpapi ./internal/config ./internal/cli ./internal/models ./internal/metrics -run Reference -rewrite

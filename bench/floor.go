@@ -21,7 +21,7 @@ func floor(_ context.Context, b *bench) error {
 		}
 		var mu sync.Mutex
 		line := make([]byte, payload)
-		if _, err := b.measure(fmt.Sprintf("raw append + fdatasync, %d writers", n), n, func(int, int) error {
+		if _, _, err := b.measure(fmt.Sprintf("raw append + fdatasync, %d writers", n), n, func(int, int) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if _, err := f.Write(line); err != nil {
@@ -38,20 +38,19 @@ func floor(_ context.Context, b *bench) error {
 		return err
 	}
 	defer f.Close()
-	g := &group{f: f, in: make(chan chan error, 1024)}
-	stop := make(chan struct{})
-	done := make(chan struct{})
-	go func() { g.run(stop); close(done) }()
-	_, err = b.measure("raw append + fdatasync, 64 writers, grouped", 64, func(int, int) error { return g.append() })
-	close(stop)
-	<-done
+	_, err = grouped(b, "raw append + fdatasync, 64 writers, grouped", func(n int) error {
+		if _, err := f.Write(make([]byte, n*payload)); err != nil {
+			return err
+		}
+		return fdatasync(f)
+	})
 	return err
 }
 
-// group writes what waits with one sync.
+// group does the work of all that wait at once.
 type group struct {
-	f  *os.File
-	in chan chan error
+	work func(n int) error
+	in   chan chan error
 }
 
 func (g *group) append() error {
@@ -61,7 +60,6 @@ func (g *group) append() error {
 }
 
 func (g *group) run(stop <-chan struct{}) {
-	line := make([]byte, payload)
 	for {
 		var batch []chan error
 		select {
@@ -79,16 +77,21 @@ func (g *group) run(stop <-chan struct{}) {
 				break more
 			}
 		}
-		buf := make([]byte, 0, payload*len(batch))
-		for range batch {
-			buf = append(buf, line...)
-		}
-		_, err := g.f.Write(buf)
-		if err == nil {
-			err = fdatasync(g.f)
-		}
+		err := g.work(len(batch))
 		for _, c := range batch {
 			c <- err
 		}
 	}
+}
+
+// grouped measures appends of 64 writers that are done together.
+func grouped(b *bench, name string, work func(n int) error) (float64, error) {
+	g := &group{work: work, in: make(chan chan error, 1024)}
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() { g.run(stop); close(done) }()
+	_, rate, err := b.measure(name, 64, func(int, int) error { return g.append() })
+	close(stop)
+	<-done
+	return rate, err
 }

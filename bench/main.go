@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -33,6 +34,9 @@ func sections() []section {
 		{"floor", "what the disk can do: raw append and fdatasync", floor},
 		{"log", "appends a second through the log", logAppends},
 		{"runs", "one-step runs a second over HTTP", runs},
+		{"turns", "five-turn runs with tools a second over HTTP", turns},
+		{"delta", "from a byte of the provider to a subscriber", deltas},
+		{"storage", "what runs leave on the disk", storage},
 		{"history", "a session with many past runs; pages of a long log", history},
 		{"start", "a start with many unfinished sessions", start},
 		{"idle", "memory with many idle sessions", idle},
@@ -57,6 +61,7 @@ type bench struct {
 	n   sizes
 
 	section string
+	target  string // of the next rate
 	results []result
 }
 
@@ -67,6 +72,8 @@ type sizes struct {
 	unfinished  int
 	idle        int
 	subscribers int
+	deltas      int
+	clients     []int
 }
 
 // row adds a figure and prints it.
@@ -101,6 +108,7 @@ func main() {
 	flag.IntVar(&b.n.unfinished, "unfinished", 10_000, "start: unfinished sessions")
 	flag.IntVar(&b.n.idle, "idle", 100_000, "idle: sessions")
 	flag.IntVar(&b.n.subscribers, "subscribers", 9_500, "subscribers: readers (each takes an open file here and in the daemon)")
+	flag.IntVar(&b.n.deltas, "deltas", 2000, "delta: pieces of each answer")
 	var names []string
 	for _, s := range sections() {
 		names = append(names, s.name)
@@ -108,13 +116,38 @@ func main() {
 	var (
 		dir     = flag.String("dir", "", "where to write; default a temporary directory")
 		only    = flag.String("only", "", "sections, with commas: "+strings.Join(names, ", "))
+		short   = flag.Bool("short", false, "smaller numbers: a minute instead of six")
+		doc     = flag.String("doc", "", "write the table into this page too, between its marks")
 		out     = flag.String("json", "", "write the figures to this file too")
+		clients = flag.String("clients", "1,16,64", "runs, turns: clients at once, with commas")
+		memory  = flag.String("memprofile", "", "write what was allocated to this file")
 		profile = flag.String("cpuprofile", "", "write a CPU profile to this file")
 	)
 	flag.Parse()
+	if err := json.Unmarshal([]byte("["+*clients+"]"), &b.n.clients); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: -clients:", err)
+		os.Exit(2)
+	}
+	if *short {
+		b.d = time.Second
+		b.n.runs, b.n.events, b.n.unfinished, b.n.idle, b.n.subscribers, b.n.deltas = 500, 50_000, 1000, 5000, 1000, 500
+	}
+	began := loadNow()
 	if err := profiled(*profile, func() error { return run(&b, *dir, *only, *out) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
+	}
+	if *memory != "" {
+		if err := allocated(*memory); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+	}
+	if *doc != "" {
+		if err := b.page(*doc, began, loadNow()); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
 	}
 }
 
@@ -132,6 +165,15 @@ func profiled(file string, f func() error) error {
 	}
 	defer pprof.StopCPUProfile()
 	return f()
+}
+
+// allocated writes what was allocated until now.
+func allocated(file string) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup("allocs").WriteTo(out, 0), out.Close())
 }
 
 func run(b *bench, dir, only, out string) error {
@@ -178,12 +220,13 @@ func run(b *bench, dir, only, out string) error {
 }
 
 // measure calls do from n goroutines for a while and adds the rate. do gets the
-// number of its goroutine and of its call.
-func (b *bench) measure(what string, n int, do func(worker, call int) error) (float64, error) {
+// number of its goroutine and of its call. What it gives back are the median and the rate.
+func (b *bench) measure(what string, n int, do func(worker, call int) error) (p50 time.Duration, rate float64, err error) {
 	var (
 		wg    sync.WaitGroup
 		fail  atomic.Pointer[error]
 		times = make([][]time.Duration, n)
+		spent = cpuTime()
 		begin = time.Now()
 		until = begin.Add(b.d)
 	)
@@ -201,16 +244,19 @@ func (b *bench) measure(what string, n int, do func(worker, call int) error) (fl
 	}
 	wg.Wait()
 	took := time.Since(begin)
+	spent = cpuTime() - spent
 	if err := fail.Load(); err != nil {
-		return 0, *err
+		return 0, 0, *err
 	}
 	all := slices.Concat(times...)
 	if len(all) == 0 {
-		return 0, fmt.Errorf("%s: nothing done", what)
+		return 0, 0, fmt.Errorf("%s: nothing done", what)
 	}
-	rate := float64(len(all)) / took.Seconds()
-	b.row(what, rate, "a second", "", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", ms(quantile(all, .5)), ms(quantile(all, .99))))
-	return rate, nil
+	rate, p50 = float64(len(all))/took.Seconds(), quantile(all, .5)
+	b.row(what, rate, "a second", b.target, fmt.Sprintf("p50 %.2f ms, p99 %.2f ms; %.3f ms of CPU each",
+		ms(p50), ms(quantile(all, .99)), ms(spent/time.Duration(len(all)))))
+	b.target = ""
+	return p50, rate, nil
 }
 
 // quantile sorts the times.

@@ -58,9 +58,12 @@ func (d Digest) IsZero() bool { return d == Digest{} }
 func (e *Event) ID() string { return IDOf(e.Stream, e.Seq) }
 
 // IDOf is the id of the event with this sequence in this stream.
-func IDOf(s Stream, seq int64) string {
-	h := sha256.Sum256(strconv.AppendInt(append([]byte(s), '#'), seq, 10))
-	return "evt_" + hex.EncodeToString(h[:16])
+func IDOf(s Stream, seq int64) string { return string(appendID(nil, s, seq)) }
+
+func appendID(b []byte, s Stream, seq int64) []byte {
+	var buf [128]byte
+	h := sha256.Sum256(strconv.AppendInt(append(append(buf[:0], s...), '#'), seq, 10))
+	return hex.AppendEncode(append(b, "evt_"...), h[:16])
 }
 
 // Erased says whether the content of the event was erased.
@@ -104,6 +107,11 @@ func (e *Event) appendEnvelope(b []byte, wire bool) []byte {
 		b = appendName(b, name, &first)
 		b = canonjson.AppendString(b, value)
 	}
+	// What follows has nothing that JSON escapes.
+	digest := func(name string, d Digest) {
+		b = append(appendName(b, name, &first), `"sha256:`...)
+		b = append(hex.AppendEncode(b, d[:]), '"')
+	}
 	num := func(name string, value int64) {
 		b = appendName(b, name, &first)
 		b = strconv.AppendInt(b, value, 10)
@@ -119,19 +127,19 @@ func (e *Event) appendEnvelope(b []byte, wire bool) []byte {
 			b = append(b, e.Raw...)
 		}
 	}
-	str("data_digest", e.DataDigest.String())
+	digest("data_digest", e.DataDigest)
 	num("epoch", e.Epoch)
 	str("fsm_state", e.FSMState)
 	if wire {
-		str("hash", e.Hash.String())
+		digest("hash", e.Hash)
 	}
-	str("id", e.ID())
+	b = append(appendID(append(appendName(b, "id", &first), '"'), e.Stream, e.Seq), '"')
 	str("run_id", string(e.RunID))
 	num("seq", e.Seq)
 	str("session_id", string(e.SessionID))
 	str("step_id", string(e.StepID))
 	str("stream", string(e.Stream))
-	str("time", FormatTime(e.Time))
+	b = append(e.Time.UTC().AppendFormat(append(appendName(b, "time", &first), '"'), timeLayout), '"')
 	if e.Turn != 0 {
 		num("turn", int64(e.Turn))
 	}

@@ -318,10 +318,10 @@ func (s *story) runs(ses string) {
 	content := event.TextContent(strings.Repeat("a long answer ", 1500))
 	s.append(ses, run, &event.RunResumed{}, &event.StepEnded{Finish: "stop", MessageID: "msg_1"})
 	s.append(ses, run, &event.TextEnded{Content: content, MessageID: "msg_1", Part: 1})
-	s.append(ses, run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.TextContent(`{"severity":3}`)},
-		&event.RunCompleted{Totals: event.Totals{Turns: 1, Steps: 1, Tools: 1, Usage: &event.TokenUsage{Input: 400, Output: 30}}})
 	target := event.TargetIDFor("default", "webhook", "https://hooks.example/verdicts")
 	dlv := event.DeliveryIDFor(event.RunID(run), target, 1)
+	s.append(ses, run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.TextContent(`{"severity":3}`), Targets: []event.TargetRef{{DeliveryID: dlv, TargetID: target}}},
+		&event.RunCompleted{Totals: event.Totals{Turns: 1, Steps: 1, Tools: 1, Usage: &event.TokenUsage{Input: 400, Output: 30}}})
 	body := event.NewBlob(event.SessionID(ses), event.BlobDelivery, []byte("the body"))
 	s.blobs = append(s.blobs, body)
 	lane := func(data ...event.Data) { s.appendTo(target.Stream(), ses, run, "", data...) }

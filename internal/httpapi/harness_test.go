@@ -255,9 +255,10 @@ func (w *world) appendTo(s event.Stream, blobs []event.Blob, drafts ...event.Eve
 func (w *world) finish(r *api.Run, out *event.OutputEmitted) event.DeliveryID {
 	w.t.Helper()
 	w.append(r, &event.RunStarted{})
-	w.append(r, out, &event.RunCompleted{Totals: event.Totals{Turns: 1, Steps: 2, Usage: &event.TokenUsage{Input: 40, Output: 2}}})
 	target := event.TargetIDFor(r.UserID, "webhook", "https://hook.test/"+r.ID)
 	id := event.DeliveryIDFor(event.RunID(r.ID), target, 1)
+	out.Targets = []event.TargetRef{{DeliveryID: id, TargetID: target}}
+	w.append(r, out, &event.RunCompleted{Totals: event.Totals{Turns: 1, Steps: 2, Usage: &event.TokenUsage{Input: 40, Output: 2}}})
 	body := event.NewBlob(event.SessionID(r.SessionID), event.BlobDelivery, []byte("body of "+r.ID))
 	of := func(d event.Data) event.Event {
 		return event.Event{SessionID: event.SessionID(r.SessionID), UserID: r.UserID, RunID: event.RunID(r.ID), Data: d}

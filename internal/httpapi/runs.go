@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
@@ -22,7 +23,12 @@ func (c *call) showRun(status int, id event.RunID) error {
 	if err != nil {
 		return err
 	}
-	out, err := c.run(c.ctx(), &row, true)
+	return c.tellRun(status, &row)
+}
+
+// tellRun answers with a run as a row says that it is.
+func (c *call) tellRun(status int, row *eventlog.RunRow) error {
+	out, err := c.run(c.ctx(), row, true)
 	if err != nil {
 		return err
 	}
@@ -46,21 +52,33 @@ func submitRun(c *call, req *api.SubmitRun) error {
 	if err != nil {
 		return err
 	}
+	var sub *live.Subscription
+	if wait > 0 && c.acquire() { // where no place is left there is no wait
+		defer c.release()
+		// Whoever listens before the run is there misses nothing of it.
+		sub = c.cfg.Hub.Watch(row.ID.Stream())
+		defer sub.Close()
+	}
 	id, created, err := c.cfg.Admission.Submit(c.ctx(), c.who.Caller, row, req, key)
 	if err != nil {
 		return err
 	}
-	if wait > 0 {
+	c.w.Header().Set("Location", "/v1/runs/"+string(id))
+	status := http.StatusOK
+	if created {
+		status = http.StatusAccepted
+	}
+	if sub != nil {
 		// The run is accepted: what goes wrong from here on only ends the wait.
-		if err := c.await(&eventlog.RunRow{ID: id, SessionID: row.ID}, wait); err != nil && c.ctx().Err() != nil {
+		run, err := c.await(sub, id, wait, !created)
+		switch {
+		case err == nil:
+			return c.tellRun(status, &run)
+		case c.ctx().Err() != nil:
 			return err
 		}
 	}
-	c.w.Header().Set("Location", "/v1/runs/"+string(id))
-	if created {
-		return c.showRun(http.StatusAccepted, id)
-	}
-	return c.showRun(http.StatusOK, id)
+	return c.showRun(status, id)
 }
 
 func interruptSession(c *call, req *api.StopRun) error {
@@ -116,11 +134,17 @@ func getRun(c *call) error {
 		return err
 	}
 	if wait > 0 && !settled(&row) {
-		if err := c.await(&row, wait); err != nil {
+		if !c.acquire() {
+			return errBusy
+		}
+		defer c.release()
+		sub := c.cfg.Hub.Watch(row.SessionID.Stream())
+		defer sub.Close()
+		if row, err = c.await(sub, row.ID, wait, true); err != nil {
 			return err
 		}
 	}
-	return c.showRun(http.StatusOK, row.ID)
+	return c.tellRun(http.StatusOK, &row)
 }
 
 // settled says whether a run goes no further by itself.
@@ -135,32 +159,31 @@ func settled(row *eventlog.RunRow) bool {
 // lookAgain bounds how long a bell that was lost delays who waits for it.
 const lookAgain = 5 * time.Second
 
-// await waits until the run is settled, the time is over, or the daemon stops.
-func (c *call) await(row *eventlog.RunRow, wait time.Duration) error {
-	if !c.acquire() {
-		return errBusy
-	}
-	defer c.release()
-	sub := c.cfg.Hub.Watch(row.SessionID.Stream(), row.ID)
-	defer sub.Close()
+// await waits until the run is settled, the time is over, or the daemon stops,
+// and gives the run as it is then. look: it may be settled already, and sub
+// would not say so.
+func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration, look bool) (eventlog.RunRow, error) {
+	sub.Narrow(id)
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
-	for {
-		now, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, row.ID)
-		if err != nil || settled(&now) {
-			return err
+	for last := false; ; look = true {
+		if look {
+			row, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, id)
+			if err != nil || last || settled(&row) {
+				return row, err
+			}
 		}
 		select {
 		case <-sub.Bell:
 		case <-again.C:
 		case <-over.C:
-			return nil
+			last = true
 		case <-c.cfg.Stopping:
-			return nil
+			last = true
 		case <-c.ctx().Done():
-			return c.ctx().Err()
+			return eventlog.RunRow{}, c.ctx().Err()
 		}
 	}
 }

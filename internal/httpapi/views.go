@@ -138,7 +138,8 @@ func (s *server) run(ctx context.Context, row *eventlog.RunRow, whole bool) (api
 	if row.OutputSeq == 0 {
 		return out, nil // deliveries come with an output
 	}
-	if err := s.outputs(ctx, row, whole, &out); err != nil {
+	sent, err := s.outputs(ctx, row, whole, &out)
+	if err != nil || !sent {
 		return out, err
 	}
 	rows, _, err := s.cfg.Store.Deliveries(ctx, eventlog.DeliveryFilter{SessionID: row.SessionID, RunID: row.ID}, eventlog.Page{Limit: maxPage})
@@ -185,15 +186,15 @@ func (s *server) fact(ctx context.Context, row *eventlog.RunRow, seq int64) (eve
 	return e, e.Decode()
 }
 
-// outputs reads the answer of a run.
-func (s *server) outputs(ctx context.Context, row *eventlog.RunRow, whole bool, out *api.Run) error {
+// outputs reads the answer of a run, and says whether it went to anybody.
+func (s *server) outputs(ctx context.Context, row *eventlog.RunRow, whole bool, out *api.Run) (sent bool, err error) {
 	e, err := s.fact(ctx, row, row.OutputSeq)
 	if err != nil {
-		return err
+		return false, err
 	}
 	d, ok := e.Data.(*event.OutputEmitted)
 	if !ok {
-		return nil // erased in between
+		return false, nil // erased in between, as its deliveries were
 	}
 	o := api.Output{OutputKind: d.OutputKind, At: e.Time}
 	switch {
@@ -203,7 +204,7 @@ func (s *server) outputs(ctx context.Context, row *eventlog.RunRow, whole bool, 
 		o.ContentRef = d.Content.Ref
 	default:
 		if o.Content, err = s.text(ctx, row.SessionID, d.Content); err != nil {
-			return err
+			return false, err
 		}
 		if d.OutputKind == event.OutputStructured {
 			o.StructuredOutput = api.Raw(o.Content)
@@ -211,7 +212,7 @@ func (s *server) outputs(ctx context.Context, row *eventlog.RunRow, whole bool, 
 	}
 	out.Outputs = append(out.Outputs, o)
 	out.StructuredOutput = o.StructuredOutput
-	return nil
+	return len(d.Targets) > 0, nil
 }
 
 // delivery shows a delivery. One that waits for another attempt is retrying.

@@ -62,9 +62,10 @@ type Subscription struct {
 	Bell chan struct{}
 
 	hub    *Hub
-	room   *room // nil: all streams
-	run    event.RunID
+	room   *room                       // nil: all streams
+	run    atomic.Pointer[event.RunID] // nil: the whole stream
 	deltas bool
+	turns  bool // hears only of what may settle a run
 
 	// Of the room's lock.
 	at   int    // place in the room
@@ -73,21 +74,33 @@ type Subscription struct {
 
 // Subscribe hears a stream, its bells and deltas; the empty stream means all,
 // without deltas. The caller ends it with Close.
-func (h *Hub) Subscribe(s event.Stream) *Subscription { return h.subscribe(s, "", true) }
+func (h *Hub) Subscribe(s event.Stream) *Subscription {
+	return h.subscribe(s, &Subscription{deltas: true})
+}
 
 // Follow hears of a stream what is about a run, or about no run at all. An
 // empty run is the whole stream.
 func (h *Hub) Follow(s event.Stream, run event.RunID) *Subscription {
-	return h.subscribe(s, run, true)
+	sub := &Subscription{deltas: true}
+	if run != "" {
+		sub.Narrow(run)
+	}
+	return h.subscribe(s, sub)
 }
 
-// Watch is Follow without deltas.
-func (h *Hub) Watch(s event.Stream, run event.RunID) *Subscription {
-	return h.subscribe(s, run, false)
+// Watch is for who waits for a run to settle: its bell is rung when a run has
+// come to its end or wants a person, and when something is about no run. Who
+// does not know its run yet waits for any, until Narrow.
+func (h *Hub) Watch(s event.Stream) *Subscription {
+	return h.subscribe(s, &Subscription{turns: true})
 }
 
-func (h *Hub) subscribe(s event.Stream, run event.RunID, deltas bool) *Subscription {
-	sub := &Subscription{Bell: make(chan struct{}, 1), hub: h, run: run, deltas: deltas}
+// Narrow has the subscription hear only what is about a run or about none. What
+// has rung before it stays rung.
+func (s *Subscription) Narrow(run event.RunID) { s.run.Store(&run) }
+
+func (h *Hub) subscribe(s event.Stream, sub *Subscription) *Subscription {
+	sub.Bell, sub.hub = make(chan struct{}, 1), h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s == "" {
@@ -179,6 +192,7 @@ func (h *Hub) Listening(s event.Stream) bool {
 type news struct {
 	head   int64 // 0: the log has not grown
 	deltas bool
+	turn   bool          // a run may have settled
 	runs   []event.RunID // whom it is about; empty: everybody
 }
 
@@ -186,7 +200,7 @@ type news struct {
 const maxRuns = 64
 
 func newsOf(events []event.Event) news {
-	n := news{head: events[len(events)-1].Seq}
+	n := news{head: events[len(events)-1].Seq, turn: slices.ContainsFunc(events, settles)}
 	for i := range events {
 		run := events[i].RunID
 		if run == "" || len(n.runs) == maxRuns {
@@ -200,9 +214,18 @@ func newsOf(events []event.Event) news {
 	return n
 }
 
+// settles says whether a run may have settled with an event.
+func settles(e event.Event) bool {
+	switch e.Type {
+	case event.TypeRunCompleted, event.TypeRunFailed, event.TypeRunCancelled, event.TypeRunInterrupted, event.TypeNeedsAttention:
+		return true
+	}
+	return e.RunID == ""
+}
+
 // and puts news together.
 func (n news) and(m news) news {
-	out := news{head: max(n.head, m.head), deltas: n.deltas || m.deltas}
+	out := news{head: max(n.head, m.head), deltas: n.deltas || m.deltas, turn: n.turn || m.turn}
 	if len(n.runs) == 0 || len(m.runs) == 0 || len(n.runs)+len(m.runs) > maxRuns {
 		return out
 	}
@@ -216,7 +239,8 @@ func (n news) and(m news) news {
 }
 
 func (n news) concern(s *Subscription) bool {
-	return (n.head > 0 || s.deltas) && (s.run == "" || len(n.runs) == 0 || slices.Contains(n.runs, s.run))
+	run := s.run.Load()
+	return (n.turn || n.head > 0 && !s.turns || n.deltas && s.deltas) && (run == nil || len(n.runs) == 0 || slices.Contains(n.runs, *run))
 }
 
 func (n news) ring(s *Subscription) {
@@ -284,7 +308,7 @@ func (r *room) take(s *Subscription) *Delta {
 	for s.next < r.count {
 		d := r.deltas[s.next%DeltaBuffer]
 		s.next++
-		if s.run == "" || d.RunID == string(s.run) {
+		if run := s.run.Load(); run == nil || d.RunID == string(*run) {
 			return d
 		}
 	}

@@ -56,26 +56,43 @@ func TestBells(t *testing.T) {
 	b.Close()
 }
 
-// Who follows a run hears of it, and of what is about no run.
+// Who follows a run hears of it, and of what is about no run. Who waits for it
+// to settle hears of nothing else.
 func TestBellsOfARun(t *testing.T) {
 	var h live.Hub
-	s, quiet := h.Follow("session:a", "run_1"), h.Watch("session:a", "run_1")
+	s, quiet := h.Follow("session:a", "run_1"), h.Watch("session:a")
 	defer s.Close()
 	defer quiet.Close()
+	end := grown(1, "run_2")
+	end[0].Type = event.TypeRunCompleted
+	if h.Ring("session:a", end); rung(s) || !rung(quiet) {
+		t.Error("who waits for any run does not hear of one")
+	}
+	quiet.Narrow("run_1")
 	h.Ring("session:a", grown(2, "run_2", "run_3"))
 	h.Publish("session:a", api.Delta{RunID: "run_2"})
 	if rung(s) || rung(quiet) || s.Head() != 2 || s.Delta() != nil {
 		t.Error("other runs are heard")
 	}
 	h.Ring("session:a", grown(4, "run_2", "run_1"))
-	if !rung(s) || !rung(quiet) || s.Head() != 4 {
-		t.Error("its own run is not heard")
+	if !rung(s) || rung(quiet) || s.Head() != 4 {
+		t.Error("its own run is not heard, or by who waits for its end")
+	}
+	for _, typ := range []event.Type{event.TypeRunCompleted, event.TypeRunFailed, event.TypeRunCancelled, event.TypeRunInterrupted, event.TypeNeedsAttention} {
+		other, own := grown(4, "run_1", "run_2"), grown(4, "run_1")
+		other[1].Type, own[0].Type = typ, typ
+		h.Ring("session:a", other[1:])
+		if rung(s) || rung(quiet) {
+			t.Errorf("%s of another run is heard", typ)
+		}
+		if h.Ring("session:a", own); !rung(s) || !rung(quiet) {
+			t.Errorf("%s is not heard", typ)
+		}
 	}
 	h.Ring("session:a", grown(5, ""))
-	if !rung(s) || s.Head() != 5 {
+	if !rung(s) || !rung(quiet) || s.Head() != 5 {
 		t.Error("what is about the session is not heard")
 	}
-	rung(quiet)
 	h.Publish("session:a", api.Delta{RunID: "run_1", Text: "x"})
 	if !rung(s) || rung(quiet) || quiet.Delta() != nil {
 		t.Error("deltas are heard by who wants them")

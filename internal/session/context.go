@@ -34,7 +34,12 @@ func (s *State) Request(ctx context.Context, src Sources) (*llm.Request, error) 
 	if r.Contract != nil {
 		req.Output = r.Contract.Schema.Render()
 	}
-	b := &builder{ctx: ctx, src: src, run: r, shown: s.shownFiles(src.Takes)}
+	items := len(r.Items) + len(st.Kept)
+	for _, p := range s.history {
+		items += len(p.items)
+	}
+	b := &builder{ctx: ctx, src: src, run: r, shown: s.shownFiles(src.Takes),
+		out: make([]llm.Message, 0, items), parts: make([]llm.Content, 0, items)}
 	req.System = b.text(Item{Content: r.Instructions})
 	for _, p := range s.history {
 		for i := range p.items {
@@ -64,6 +69,7 @@ type builder struct {
 	shown map[*event.AssetRef]bool
 	run   *Run
 	out   []llm.Message
+	parts []llm.Content // of all messages, in a row; an entry is one at most
 	step  event.StepID
 	err   error
 }
@@ -95,12 +101,15 @@ func (b *builder) add(it *Item) {
 }
 
 func (b *builder) put(role llm.Role, step event.StepID, c llm.Content) {
+	b.parts = append(b.parts, c)
+	end := len(b.parts)
 	if n := len(b.out); n > 0 && b.out[n-1].Role == role && b.step == step {
-		b.out[n-1].Parts = append(b.out[n-1].Parts, c)
+		last := &b.out[n-1]
+		last.Parts = b.parts[end-1-len(last.Parts) : end : end]
 		return
 	}
 	b.step = step
-	b.out = append(b.out, llm.Message{Role: role, Parts: []llm.Content{c}})
+	b.out = append(b.out, llm.Message{Role: role, Parts: b.parts[end-1 : end : end]})
 }
 
 func (b *builder) text(it Item) string {

@@ -78,6 +78,9 @@ func newScript(s *State) *script {
 func (w *script) add(d event.Data) { w.about("", d) }
 
 func (w *script) about(call event.CallID, d event.Data) {
+	if w.out == nil {
+		w.out = make([]event.Event, 0, 8) // what most have
+	}
 	w.out = append(w.out, event.Event{
 		SessionID: w.s.ID, UserID: w.s.UserID, RunID: w.run, Turn: w.turn, StepID: w.step,
 		CallID: call, FSMState: w.phase, Data: d,

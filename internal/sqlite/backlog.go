@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
-// The queries of Backlog stay within the indices of what is not at its end.
+// The queries of Backlog stay within the indices of what is rare or waits.
 const (
-	backlogStatus = "SELECT coalesce(min(status), '') FROM runs WHERE finished_at = '' AND status > ?"
-	backlogRuns   = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE finished_at = '' AND status = ? LIMIT ?)"
-	backlogRest   = "SELECT" +
-		" (SELECT coalesce(min(submitted_at), '') FROM runs WHERE finished_at = '' AND status = '" + statusQueued + "')," +
+	backlogRuns = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE status <> 'completed' AND status = ? LIMIT ?)"
+	backlogRest = "SELECT" +
+		" (SELECT coalesce(min(submitted_at), '') FROM runs WHERE status <> 'completed' AND status = '" + statusQueued + "')," +
 		" (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = '" + statusPending + "' LIMIT ?1))," +
 		" (SELECT coalesce(min(created_at), '') FROM outbox WHERE status = '" + statusPending + "')," +
 		" (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = '" + statusDeadLettered + "' LIMIT ?1))"
@@ -21,19 +21,14 @@ const (
 // Backlog implements eventlog.Views.
 func (s *Store) Backlog(ctx context.Context) (eventlog.Backlog, error) {
 	b := eventlog.Backlog{Runs: map[string]int64{}}
-	status := ""
-	for {
-		if err := s.readers.row(ctx, []byte(backlogStatus), []any{status}, &status); err != nil {
-			return b, s.readErr("count runs", err)
-		}
-		if status == "" {
-			break
-		}
+	for _, status := range []string{session.StatusQueued, session.StatusRunning, session.StatusNeedsAttention} {
 		var n int64
 		if err := s.readers.row(ctx, []byte(backlogRuns), []any{status, eventlog.MaxBacklog}, &n); err != nil {
 			return b, s.readErr("count runs", err)
 		}
-		b.Runs[status] = n
+		if n > 0 {
+			b.Runs[status] = n
+		}
 	}
 	err := s.readers.row(ctx, []byte(backlogRest), []any{eventlog.MaxBacklog},
 		&b.OldestQueued, &b.PendingDeliveries, &b.OldestDelivery, &b.DeadLettered)

@@ -103,6 +103,13 @@ func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limi
 	if limit <= 0 {
 		return nil, nil
 	}
+	select {
+	case <-s.queue.closing: // the database says how that went
+	default:
+		if list, ok := s.tails.read(stream, max(after, 0), limit, maxBytes); ok {
+			return list, ctx.Err()
+		}
+	}
 	list, err := readEvents(ctx, s.readers, stream, after, limit, maxBytes)
 	if err != nil {
 		return nil, s.readErr("read events", err)

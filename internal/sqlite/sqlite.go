@@ -6,6 +6,8 @@
 // other, those that are refused drop out before they have written anything, and
 // the rest shares one commit and one sync of the disk. Readers have
 // connections of their own and, by the write-ahead log, never wait for the writer.
+// The newest events of the streams written last are kept in memory: who is woken
+// by a commit asks for those.
 //
 // The database stands on its defaults except where the figures or safety want
 // otherwise: write-ahead log; synchronous FULL, so that what was acknowledged
@@ -82,6 +84,7 @@ type Config struct {
 	QueueSize     int // appends that may wait before callers do; default 1024
 	ReadConns     int // connections of readers; default 4
 	MaxReadBytes  int // bytes of data past which ReadBounded and Feed end early; default 1 MiB
+	TailBytes     int // memory for the newest events, which are read most; default 2 MiB
 }
 
 func (c *Config) complete() error {
@@ -101,7 +104,8 @@ func (c *Config) complete() error {
 	c.QueueSize = orDefault(c.QueueSize, 1024)
 	c.ReadConns = orDefault(c.ReadConns, 4)
 	c.MaxReadBytes = orDefault(c.MaxReadBytes, 1<<20)
-	if min(c.Generation, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.ReadConns, c.MaxReadBytes) < 0 {
+	c.TailBytes = orDefault(c.TailBytes, 2<<20)
+	if min(c.Generation, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.ReadConns, c.MaxReadBytes, c.TailBytes) < 0 {
 		return errors.New("a bound is negative")
 	}
 	if c.Random == nil {
@@ -130,6 +134,7 @@ type Store struct {
 	lock    *os.File
 	queue   *queue
 	readers *statements
+	tails   *tails
 
 	// reading counts the long reads that Close waits for.
 	reading  sync.WaitGroup
@@ -165,7 +170,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, lock: lock, queue: newQueue(cfg.QueueSize), done: make(chan struct{})}
+	s := &Store{cfg: cfg, lock: lock, queue: newQueue(cfg.QueueSize), tails: newTails(cfg.TailBytes), done: make(chan struct{})}
 	s.random.r = cfg.Random
 	w, err := s.start(ctx)
 	if err != nil {

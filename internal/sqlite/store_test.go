@@ -296,7 +296,7 @@ func TestTablesFitTheirDescription(t *testing.T) {
 			if integer(name) {
 				kind = "INTEGER"
 			}
-			if i < len(spec.Key) {
+			if i < len(spec.Key) && spec.Table != derived.Runs { // of a run the id alone is unique, by its index
 				pk = i + 1
 			}
 			want = append(want, fmt.Sprint(name, " ", kind, " ", 1, " ", pk))

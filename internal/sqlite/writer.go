@@ -131,14 +131,12 @@ func (w *writer) attempt(batch []*request) error {
 		}
 		return w.writeHeads()
 	}, func() {
-		if w.s.cfg.OnCommit == nil {
-			return
-		}
 		var stamps []eventlog.Stamp
 		for _, r := range batch {
 			stamps = append(stamps, r.stamps...)
 		}
-		if len(stamps) > 0 {
+		w.s.tails.land(w.staged, stamps)
+		if len(stamps) > 0 && w.s.cfg.OnCommit != nil {
 			w.s.cfg.OnCommit(stamps)
 		}
 	})
@@ -177,9 +175,11 @@ func (w *writer) inTx(f func() error, committed func()) error {
 	}
 	err := f()
 	if err == nil {
+		w.s.tails.move(w.staged, w.erased)
 		err = w.exec("COMMIT")
 	}
 	if err != nil {
+		w.s.tails.stay(w.staged)
 		// SQLite may have rolled back by itself; then this fails, and it may.
 		_ = w.exec("ROLLBACK")
 		return err
