@@ -248,7 +248,8 @@ type Limits struct {
 	AssetBytes int `yaml:"asset_bytes"`
 	// UserAssetBytes of all files of one user. Default 10 GiB.
 	UserAssetBytes int `yaml:"user_asset_bytes"`
-	// UnusedAssets is how long a file that no run uses is kept. Default 24h.
+	// UnusedAssets is how long a file that no run uses is kept; it is looked for
+	// at the start and once an hour. Default 24h.
 	UnusedAssets Duration `yaml:"unused_assets"`
 	// AnswerBytes of one model answer. Default 16 MiB.
 	AnswerBytes int `yaml:"answer_bytes"`

@@ -169,20 +169,21 @@ type AssetRow struct {
 	ID                           event.AssetID
 	UserID, Ref, MediaType, Name string
 	Bytes                        int64
-	CreatedAt                    string // when it was handed in last
+	CreatedAt                    string // when it was handed in first
 }
 
 // Assets stand outside the log; the log refers to them.
 type Assets interface {
 	// PutAsset keeps a file. Equal bytes of one user are one asset: then created
-	// is false, what was known of it stays, and only its time is new. quota
+	// is false and what was known of it stays, but it counts as handed in anew
+	// where unused ones are collected. quota
 	// bounds the bytes of all assets of the user; past it the error is ErrQuota.
 	PutAsset(ctx context.Context, a AssetRow, data []byte, quota int64) (row AssetRow, created bool, err error)
 	Asset(ctx context.Context, id event.AssetID) (AssetRow, error)                   // ErrNotFound
 	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)                // ErrNotFound
 	ListAssets(ctx context.Context, user string, p Page) ([]AssetRow, string, error) // newest first
 	// CollectAssets deletes up to limit assets that no run uses and that were
-	// handed in before a time, and says how many. It takes fewer at once where
+	// handed in last before a time, and says how many. It takes fewer at once where
 	// they are large; 0: there are none.
 	CollectAssets(ctx context.Context, before time.Time, limit int) (int, error)
 }

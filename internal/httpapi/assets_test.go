@@ -44,11 +44,11 @@ func TestAssets(t *testing.T) {
 	w.do("POST", "/v1/assets?nane=x", w.admin, "x").want(400)
 	w.do("GET", "/v1/assets/ast_0/raw", w.admin, nil).want(404)
 	page := into[api.List[api.Asset]](w.do("GET", "/v1/assets?limit=2", w.admin, nil).want(200))
-	if len(page.Items) != 2 || page.NextCursor == "" || page.Items[0].ID != a.ID {
+	if len(page.Items) != 2 || page.NextCursor == "" || page.Items[1].ID != pic.ID {
 		t.Fatalf("%+v", page)
 	}
 	page = into[api.List[api.Asset]](w.do("GET", "/v1/assets?limit=2&cursor="+page.NextCursor, w.admin, nil).want(200))
-	if len(page.Items) != 1 || page.Items[0].ID != pic.ID || page.NextCursor != "" {
+	if len(page.Items) != 1 || page.Items[0].ID != a.ID || page.NextCursor != "" {
 		t.Errorf("%+v", page)
 	}
 }

@@ -40,8 +40,7 @@ func (w *writer) putAsset(a eventlog.AssetRow, data []byte, quota int64) (eventl
 	err := w.st.row(ctx, []byte("SELECT "+assetColumns+" FROM main.assets WHERE asset_id = ?"), []any{string(a.ID)}, assetDest(&old)...)
 	switch {
 	case err == nil:
-		old.CreatedAt = a.CreatedAt
-		_, err = w.st.exec(ctx, []byte("UPDATE main.assets SET created_at = ? WHERE asset_id = ?"), a.CreatedAt, string(a.ID))
+		_, err = w.st.exec(ctx, []byte("UPDATE main.assets SET touched_at = ? WHERE asset_id = ?"), a.CreatedAt, string(a.ID))
 		return old, false, err
 	case !errors.Is(err, sql.ErrNoRows):
 		return a, false, err
@@ -54,8 +53,8 @@ func (w *writer) putAsset(a eventlog.AssetRow, data []byte, quota int64) (eventl
 	if held+a.Bytes > quota {
 		return a, false, eventlog.ErrQuota
 	}
-	_, err = w.st.exec(ctx, []byte("INSERT INTO main.assets ("+assetColumns+", bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
-		string(a.ID), a.UserID, a.Ref, a.MediaType, a.Name, a.Bytes, a.CreatedAt, data)
+	_, err = w.st.exec(ctx, []byte("INSERT INTO main.assets ("+assetColumns+", touched_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+		string(a.ID), a.UserID, a.Ref, a.MediaType, a.Name, a.Bytes, a.CreatedAt, a.CreatedAt, data)
 	return a, true, err
 }
 
@@ -84,8 +83,8 @@ const unusedAsset = " AND NOT EXISTS (SELECT 1 FROM main.asset_uses u WHERE u.as
 const collectBytes = 16 << 20
 
 const collectAssets = `DELETE FROM main.assets WHERE asset_id IN (SELECT asset_id FROM (
-	SELECT asset_id, n_bytes, sum(n_bytes) OVER (ORDER BY created_at, asset_id ROWS UNBOUNDED PRECEDING) AS upto FROM (
-		SELECT asset_id, n_bytes, created_at FROM main.assets WHERE created_at < ?1` + unusedAsset + ` ORDER BY created_at, asset_id LIMIT ?2))
+	SELECT asset_id, n_bytes, sum(n_bytes) OVER (ORDER BY touched_at, asset_id ROWS UNBOUNDED PRECEDING) AS upto FROM (
+		SELECT asset_id, n_bytes, touched_at FROM main.assets WHERE touched_at < ?1` + unusedAsset + ` ORDER BY touched_at, asset_id LIMIT ?2))
 	WHERE upto <= ?3 OR upto = n_bytes)`
 
 // CollectAssets implements eventlog.Assets.

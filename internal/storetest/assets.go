@@ -66,7 +66,7 @@ func testAssets(t *testing.T, s *suite) {
 	again, data := asset("ann", "one", 5)
 	again.Name = "other.txt"
 	got, created, err := s.PutAsset(t.Context(), again, data, plenty)
-	if err != nil || created || got.Name != "a.txt" || got.CreatedAt != again.CreatedAt {
+	if err != nil || created || got.Name != "a.txt" || got.CreatedAt != a.CreatedAt {
 		t.Errorf("put again: %+v %v %v", got, created, err)
 	}
 	big, data := asset("ann", "seven b", 6)
@@ -94,7 +94,7 @@ func testAssets(t *testing.T, s *suite) {
 	}
 	first, next := names("ann", eventlog.Page{Limit: 2})
 	rest, end := names("ann", eventlog.Page{Limit: 2, Cursor: next})
-	if !slices.Equal(append(first, rest...), []event.AssetID{big.ID, a.ID, c.ID}) || end != "" {
+	if !slices.Equal(append(first, rest...), []event.AssetID{big.ID, c.ID, a.ID}) || end != "" {
 		t.Errorf("pages %v %v %q", first, rest, end)
 	}
 	if all, _ := names("", eventlog.Page{}); len(all) != 4 {
@@ -106,6 +106,11 @@ func testAssets(t *testing.T, s *suite) {
 // An append that uses an asset finds it in its own transaction, and what is
 // used is not collected.
 func testAssetUses(t *testing.T, s *suite) {
+	anew := s.put("ann", "handed in anew", 0)
+	again, data := asset("ann", "handed in anew", 30)
+	if _, created, err := s.PutAsset(t.Context(), again, data, plenty); err != nil || created {
+		t.Fatalf("%v %v", created, err)
+	}
 	id, other := s.session("ann"), s.session("ann")
 	used, shared, idle, late := s.put("ann", "used", 0), s.put("ann", "shared", 0), s.put("ann", "idle", 1), s.put("ann", "late", 30)
 	head := s.head(id.Stream())
@@ -127,8 +132,10 @@ func testAssetUses(t *testing.T, s *suite) {
 		}
 	}
 	s.assetGone(idle.ID)
-	if _, err := s.Asset(t.Context(), late.ID); err != nil {
-		t.Errorf("a fresh one: %v", err)
+	for _, fresh := range []event.AssetID{late.ID, anew.ID} {
+		if _, err := s.Asset(t.Context(), fresh); err != nil {
+			t.Errorf("a fresh one: %v", err)
+		}
 	}
 	s.sound()
 	// Erasing takes what only this session used.
@@ -141,7 +148,7 @@ func testAssetUses(t *testing.T, s *suite) {
 	if _, err := s.Findings(t.Context(), true); err != nil { // rebuilt rows of use are the same (I-03)
 		t.Fatal(err)
 	}
-	if n, err := s.CollectAssets(t.Context(), assetTime.Add(48*time.Hour), 10); err != nil || n != 1 {
+	if n, err := s.CollectAssets(t.Context(), assetTime.Add(48*time.Hour), 10); err != nil || n != 2 {
 		t.Errorf("after the rebuild %d are collected: %v", n, err)
 	}
 	s.must(erasing("ann", other))

@@ -7,10 +7,12 @@ CREATE TABLE assets (
     name       TEXT NOT NULL,
     n_bytes    INTEGER NOT NULL,
     created_at TEXT NOT NULL,
+    touched_at TEXT NOT NULL, -- when it was handed in last
     bytes      BLOB NOT NULL
 );
 CREATE INDEX assets_user ON assets (user_id, created_at, asset_id, n_bytes);
-CREATE INDEX assets_created ON assets (created_at, asset_id);
+CREATE INDEX assets_made ON assets (created_at, asset_id);
+CREATE INDEX assets_touched ON assets (touched_at);
 
 -- Which runs use which of them: derived from the log.
 CREATE TABLE asset_uses (
