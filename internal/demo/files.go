@@ -36,7 +36,7 @@ tools:
 // realModel is what puts a real model in the place of the scripted one.
 const realModel = `default_route: main
 routes:
-  main: {provider: openai_compatible, base_url: "https://api.openai.com/v1", model: gpt-5-mini, api_key: {env: OPENAI_API_KEY}}
+  main: {provider: openai, model: gpt-5-mini, api_key: {env: OPENAI_API_KEY}}
 `
 
 const inputSchema = `{"type":"object","properties":{"host":{"type":"string"},"message":{"type":"string"}},
