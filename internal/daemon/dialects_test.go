@@ -454,3 +454,47 @@ func TestDialectsStateComesBack(t *testing.T) { // C37, C38, C41, I-17
 		}
 	})
 }
+
+// What one server sealed is not sent to another one, also where provider and
+// model are the same (I-33).
+func TestStateStaysWithItsServer(t *testing.T) {
+	t.Setenv("HF_DIALECT_KEY", "key-of-the-dialect-tests")
+	first := calls("a")
+	first.think = true
+	var requests []func() [][]byte
+	routes := "default_route: one\nroutes:\n"
+	for _, name := range []string{"one", "two"} {
+		handler, violations, seen := messagesVendor(func(n int) said {
+			if n == 0 {
+				return first
+			}
+			return said{text: "done"}
+		})
+		srv := httptest.NewServer(handler)
+		t.Cleanup(srv.Close)
+		t.Cleanup(func() {
+			for _, bad := range violations() {
+				t.Errorf("%s refuses: %s", name, bad)
+			}
+		})
+		routes += fmt.Sprintf("  %s: "+vendors()[2].route+"\n", name, srv.URL)
+		requests = append(requests, seen)
+	}
+	h := &house{t: t}
+	h.begin(routes, "found")
+	s := h.session(&api.CreateSession{})
+	for _, route := range []string{"one", "two", "one"} {
+		if r := h.submit(s, &api.SubmitRun{Content: api.Text("go"), Route: route}); r.Status != api.RunCompleted {
+			t.Fatalf("%s: %s %+v", route, r.Status, r.Error)
+		}
+	}
+	one, two := requests[0](), requests[1]()
+	if own := one[len(one)-1]; bytes.Count(own, []byte(`"sig.`)) != 1 {
+		t.Errorf("the first server does not get its own state back, or that of the other: %s", own)
+	}
+	for i, body := range two {
+		if n := bytes.Count(body, []byte(`"sig.`)); n != min(i, 1) { // its own, from its second request on
+			t.Errorf("request %d to the second server holds %d signatures: %s", i, n, body)
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -88,26 +90,30 @@ func makeModel(cfg *config.Config, name, model string, transport http.RoundTripp
 	}
 	caps, first, idle := capabilities(&r, model), r.FirstByte.Or(0), r.Idle.Or(0)
 	effort, budget := r.Reasoning.Effort, r.Reasoning.Budget
+	maker := r.Provider // as event.Route.Maker has it
+	if server := serverOf(&r); server != "" {
+		maker += "@" + server
+	}
 	var m llm.Model
 	switch r.Provider {
 	case "openai":
 		m, err = openai.New(openai.Config{
-			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			Name: maker, BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
 			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
 		})
 	case "anthropic":
 		m, err = anthropic.New(anthropic.Config{
-			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			Name: maker, BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
 			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted, Betas: r.Betas,
 		})
 	case "gemini":
 		m, err = gemini.New(gemini.Config{
-			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			Name: maker, BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
 			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
 		})
 	default:
 		m, err = openaicompat.New(openaicompat.Config{
-			BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
+			Name: maker, BaseURL: r.BaseURL, Model: model, APIKey: key, HTTP: client, FirstByte: first, Idle: idle, Caps: caps,
 			MaxOutputTokens: r.MaxOutputTokens, Effort: effort, ReasoningBudget: budget, HostedTools: hosted,
 			Quirks: openaicompat.Quirks(r.Quirks),
 		})
@@ -122,6 +128,16 @@ func makeModel(cfg *config.Config, name, model string, transport http.RoundTripp
 func goodBase(base string) bool {
 	u, err := url.Parse(base)
 	return base == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+// serverOf is a digest of the server's address, empty for the vendor's own: what
+// one server sealed is no other's to read.
+func serverOf(r *config.Route) string {
+	if r.BaseURL == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(strings.TrimRight(r.BaseURL, "/")))
+	return hex.EncodeToString(sum[:6])
 }
 
 // hostedTools gives the declared tools of a vendor as the JSON that it documents.
@@ -187,7 +203,7 @@ func (m *routes) resolve(name, model string) (event.Route, error) {
 	if len(model) > 256 {
 		return event.Route{}, problem.New(problem.Invalid, "invalid_model", "model holds more than 256 bytes")
 	}
-	return event.Route{Name: name, Provider: r.Provider, Model: modelOf(&r, model)}, nil
+	return event.Route{Name: name, Provider: r.Provider, Model: modelOf(&r, model), Server: serverOf(&r)}, nil
 }
 
 // modelOf is the caller's model, or the route's; a route without one is named by its provider.

@@ -104,7 +104,7 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 	if req.Tools, err = d.e.toolDefinitions(ctx, st); err != nil {
 		return llm.Errorf(llm.Transport, "the tools of the run could not be read").Because(err)
 	}
-	c.maker = st.Active.Created.Route.Provider + "/" + st.Active.Created.Route.Model
+	c.maker = st.Active.Created.Route.Maker()
 	ctx, cancel := context.WithTimeout(ctx, d.e.cfg.ModelTimeout)
 	defer cancel()
 	err = streamGuarded(ctx, model, req, c.part)

@@ -64,6 +64,15 @@ type Route struct {
 	Model    string `json:"model"`
 	Name     string `json:"name"`
 	Provider string `json:"provider"`
+	Server   string `json:"server,omitzero"` // digest of the server's address, where the configuration names one
+}
+
+// Maker names who answers on the route: whose state goes back to whom.
+func (r Route) Maker() string {
+	if r.Server == "" {
+		return r.Provider + "/" + r.Model
+	}
+	return r.Provider + "@" + r.Server + "/" + r.Model
 }
 
 // CapturedTool is what the rules must know of a tool.
