@@ -89,16 +89,6 @@ func (n *node) stop() error {
 	return n.cmd.Wait()
 }
 
-// kill ends the process as a crash would.
-func (n *node) kill() error {
-	n.http.CloseIdleConnections()
-	if err := n.cmd.Process.Kill(); err != nil {
-		return err
-	}
-	_ = n.cmd.Wait() // it says that it was killed
-	return nil
-}
-
 // memory is the resident memory of the process in MiB, now or at its most.
 func (n *node) memory(peak bool) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
