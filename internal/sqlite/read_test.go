@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -230,4 +231,28 @@ func (s *Store) planOf(t *testing.T, text string, args []any) []string {
 		t.Fatal(err)
 	}
 	return plan
+}
+
+// The runs of a session that are not at their end are found without a look at
+// those that are, of which there may be any number.
+func TestUnfinishedRunsOfASession(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	for _, status := range []string{"queued", "running", "needs_attention"} {
+		l := runList(eventlog.RunFilter{SessionID: "ses_1", Status: status, UserID: "ann"})
+		text, _, err := l.query(eventlog.Page{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := s.readers.query(t.Context(), []byte("EXPLAIN QUERY PLAN "+text), l.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := collect(rows, func(rows *sql.Rows) (line string, err error) {
+			var id, parent, unused int
+			return line, rows.Scan(&id, &parent, &unused, &line)
+		})
+		if err != nil || !strings.Contains(strings.Join(plan, "; "), "runs USING INDEX runs_run (run_id=?") {
+			t.Errorf("%s: %v %q", status, err, plan)
+		}
+	}
 }

@@ -282,7 +282,14 @@ func (s *Store) Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error
 func runList(f eventlog.RunFilter) *list {
 	l := &list{kind: "runs", from: runQuery, order: []string{"submitted_at", "run_id"}}
 	byID := f.SessionID != ""
-	l.match("session_id", string(f.SessionID))
+	switch {
+	case byID && f.Status != "" && !session.Terminal(f.Status): // of any number of runs the few that are not at their end
+		l.match("+session_id", string(f.SessionID))
+		l.where = append(l.where, "run_id IN (SELECT run_id FROM queue WHERE session_id = ?)")
+		l.args = append(l.args, string(f.SessionID))
+	default:
+		l.match("session_id", string(f.SessionID))
+	}
 	few := l.status(f.Status, session.StatusCompleted, byID)
 	l.beside("user_id", f.UserID, byID || few)
 	l.madeAt("submitted_at", f.Range)
