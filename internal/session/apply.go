@@ -53,6 +53,9 @@ func (s *State) Apply(e *event.Event) error {
 	case *event.RunCompleted:
 		s.finish(e.RunID, "")
 	case *event.RunFailed:
+		if s.Active != nil && s.Active.ID == e.RunID && refused(d.Code) {
+			s.Active.dropFiles()
+		}
 		s.finish(e.RunID, NoteFailed)
 	case *event.RunCancelled:
 		s.finish(e.RunID, NoteStopped)
@@ -116,6 +119,27 @@ func (s *State) start(e *event.Event, d *event.RunStarted) error {
 	}
 	s.Active = r
 	return nil
+}
+
+// refused says whether a run failed because the model would not take its request.
+func refused(code string) bool {
+	switch code {
+	case "model_" + string(llm.InvalidRequest), "model_" + string(llm.ContentFilter), "model_" + string(llm.ContextOverflow):
+		return true
+	}
+	return false
+}
+
+// dropFiles leaves of the run's files their names. A file that a vendor refuses
+// by a limit of its own would have every later run of the session refused.
+func (r *Run) dropFiles() {
+	r.Items = slices.Clone(r.Items)
+	for i := range r.Items {
+		if a := r.Items[i].Asset; a != nil {
+			text := "[The file " + fileLabel(a) + " is not shown any more: the request that it was part of was refused. If it is needed, it must be handed in again.]"
+			r.Items[i] = Item{Kind: ItemUser, Content: event.Content{Text: text}}
+		}
+	}
 }
 
 // finish ends a run, queued or active. What a later run may be shown of it is

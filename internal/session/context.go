@@ -161,15 +161,20 @@ func (s *State) FileBytes(takes func(mediaType string) bool) int64 {
 	return total
 }
 
+func fileName(a *event.AssetRef) string {
+	if a.Name == "" {
+		return string(a.ID)
+	}
+	return a.Name
+}
+
+func fileLabel(a *event.AssetRef) string { return fileName(a) + " (" + a.MediaType + ")" }
+
 // file shows a file: text as text, anything else as it is, and what cannot be
 // shown by its name.
 func (b *builder) file(a *event.AssetRef) llm.Content {
-	name := a.Name
-	if name == "" {
-		name = string(a.ID)
-	}
 	note := func(why string) llm.Content {
-		return llm.Content{Kind: llm.Text, Text: "[The file " + name + " (" + a.MediaType + ") is not shown: " + why + ".]"}
+		return llm.Content{Kind: llm.Text, Text: "[The file " + fileLabel(a) + " is not shown: " + why + ".]"}
 	}
 	switch {
 	case !b.src.Takes(a.MediaType):
@@ -185,7 +190,7 @@ func (b *builder) file(a *event.AssetRef) llm.Content {
 	case data == nil:
 		return note("it is not stored any more")
 	case IsText(a.MediaType):
-		return llm.Content{Kind: llm.Text, Text: "[The file " + name + "]\n" + string(data)}
+		return llm.Content{Kind: llm.Text, Text: "[The file " + fileName(a) + "]\n" + string(data)}
 	case a.MediaType == "application/pdf":
 		return llm.Content{Kind: llm.File, MediaType: a.MediaType, Data: data, Name: a.Name}
 	}
