@@ -92,8 +92,12 @@ func (w *world) resolved() bool {
 	if w.s.Active == nil || w.s.Active.Step == nil {
 		return false
 	}
+	st := w.s.Active.Step
 	long := func(p session.Item) bool { return len(p.Content.Text) > event.InlineLimit }
-	return slices.ContainsFunc(w.s.Active.Step.Parts, long) || slices.ContainsFunc(w.s.Active.Step.Kept, long)
+	return slices.ContainsFunc(st.Parts, long) || slices.ContainsFunc(st.Kept, long) ||
+		slices.ContainsFunc(st.Calls, func(c *session.Call) bool {
+			return len(c.Result.Text) > event.InlineLimit || len(c.Large.Text) > event.InlineLimit
+		})
 }
 
 type script struct {
