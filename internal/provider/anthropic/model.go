@@ -37,12 +37,11 @@ const (
 	// vendor takes no more.
 	MaxRequest = 32 << 20
 
-	version      = "2023-06-01"
-	maxCalls     = 256             // tool calls in one answer
-	maxBlocks    = 1024            // blocks in one answer
-	maxErrorBody = 64 << 10        // how much of an error's body is read
-	tail         = 2 * time.Second // how long the end is waited for after the stop reason
-	minBudget    = 1024            // the least thinking budget that the vendor takes
+	version   = "2023-06-01"
+	maxCalls  = 256             // tool calls in one answer
+	maxBlocks = 1024            // blocks in one answer
+	tail      = 2 * time.Second // how long the end is waited for after the stop reason
+	minBudget = 1024            // the least thinking budget that the vendor takes
 )
 
 // Config says where a model is and how it is asked. Zero values mean the

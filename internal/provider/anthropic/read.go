@@ -22,9 +22,9 @@ type reading struct {
 
 func (r *reading) run() error {
 	if r.answer.Status != http.StatusOK {
-		return r.refused()
+		return r.answer.Refused(r.secrets...)
 	}
-	first, err := firstByte(r.answer)
+	first, err := wire.FirstByte(r.answer)
 	if errors.Is(err, io.EOF) {
 		return emptyReply("the vendor sent no data")
 	}
@@ -42,31 +42,6 @@ func (r *reading) run() error {
 		return r.plain(body)
 	}
 	return r.stream(body)
-}
-
-// firstByte skips white space and a byte order mark, which neither kind of
-// body needs.
-func firstByte(src io.Reader) (byte, error) {
-	var b [1]byte
-	for range 64 << 10 {
-		if _, err := io.ReadFull(src, b[:]); err != nil {
-			return 0, err
-		}
-		if !strings.ContainsRune(" \t\r\n", rune(b[0])) && !bytes.ContainsAny(b[:], "\xef\xbb\xbf") {
-			return b[0], nil
-		}
-	}
-	return 0, llm.Errorf(llm.Server, "the vendor's answer is nothing but white space")
-}
-
-// refused makes the error of an answer whose status is not 200.
-func (r *reading) refused() error {
-	body, _, err := r.answer.ReadAll(maxErrorBody)
-	if e := llm.AsError(err); err != nil && e.Class == llm.Aborted {
-		return e
-	}
-	// A body that broke off does not change what the status says.
-	return wire.Classify(r.answer.Status, r.answer.Header, body, time.Now(), r.secrets...)
 }
 
 // plain reads an answer that is no stream.

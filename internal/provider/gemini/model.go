@@ -36,8 +36,6 @@ const (
 	maxCalls = 256
 	// maxSigned is the most signed pieces of one text.
 	maxSigned = 1024
-	// maxErrorBody is how much of an error's body is read.
-	maxErrorBody = 64 << 10
 	// tail is how long more is waited for after the finish reason.
 	tail = 2 * time.Second
 )
