@@ -49,6 +49,16 @@ type Entry struct {
 	// wants Epoch, the epoch before, or 0 for whatever it was.
 	Claim  bool
 	Events []event.Event // drafts
+	// Node is the owner's node; a command has none. The stream must be held by
+	// that node or by nobody; a Claim may also take it from a node whose lease has
+	// ended, and is refused with a *HeldError while that lives. An append without a
+	// Claim to a stream that another node holds is ErrFenced. Afterwards the node
+	// holds the stream, or nobody does where Rest says that it wants nothing more.
+	Node NodeID
+	Rest bool
+	// Roots, where there are some, are the workspace roots that the stream needs
+	// from now on; see Nodes.
+	Roots []string
 }
 
 // Condition is a precondition on derived rows, checked in the transaction.
