@@ -379,7 +379,7 @@ func TestFilesInFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 		eng := engine.New(engine.Config{
-			Log: h.store, Hub: &h.hub, Tools: noTools, Owner: "gen_1", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+			Log: h.store, Hub: &h.hub, Tools: noTools, Node: "gen_1", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 			Model:     func(event.Route) (llm.Model, error) { return strict{t, h.model}, nil },
 			FileBytes: 10,
 		})

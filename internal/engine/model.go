@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
@@ -18,6 +19,9 @@ func (d *drive) callModel(ctx context.Context, key actKey, st *session.State) ou
 	began := time.Now()
 	c := &collector{d: d, key: key, run: st.Active.ID, began: began}
 	err := d.attempt(ctx, st, c)
+	if errors.Is(err, eventlog.ErrFenced) {
+		return outcome{key: key, lost: true}
+	}
 	c.answer.Duration = time.Since(began)
 	c.close()
 	if err == nil && c.answer.Finish == llm.FinishFilter {
@@ -105,6 +109,9 @@ func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) er
 		return llm.Errorf(llm.Transport, "the tools of the run could not be read").Because(err)
 	}
 	c.maker = st.Active.Created.Route.Maker()
+	if err := d.mayAct(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.e.cfg.ModelTimeout)
 	defer cancel()
 	err = streamGuarded(ctx, model, req, c.part)
@@ -276,7 +283,7 @@ func (c *collector) publish(kind string, p llm.Part) {
 		return
 	}
 	stream := c.d.id.Stream()
-	if !c.d.e.cfg.Hub.Listening(stream) {
+	if !c.d.e.cfg.Hub.Listening(stream) || !c.d.e.cfg.Lease.Held() { // I-11
 		return
 	}
 	c.d.e.cfg.Hub.Publish(stream, api.Delta{

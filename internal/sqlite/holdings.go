@@ -101,6 +101,7 @@ func (h *holdings) put(s event.Stream, by eventlog.NodeID, since int64) {
 		m.held[s] = x
 		return
 	}
+	x.by = "" // a node that never said that it lives does not hold anything
 	// By age: what is given back goes before what came later.
 	l := h.free[kindOf(s)]
 	at := l.Back()
