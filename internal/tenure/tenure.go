@@ -58,6 +58,7 @@ type Tenure struct {
 	since    time.Time // when the lease began anew after it was in trouble
 	draining bool
 	share    int
+	living   map[eventlog.NodeID]bool // the others, when they were last looked at
 	rests    map[event.Stream]int64
 	flush    chan struct{}
 	peers    *time.Timer
@@ -215,7 +216,9 @@ func (t *Tenure) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.others(rows, lease)
+	if t.others(rows, lease) && t.cfg.Look != nil {
+		t.cfg.Look(false)
+	}
 	return nil
 }
 
@@ -276,9 +279,10 @@ func (t *Tenure) Grace() time.Duration {
 }
 
 // others works out a fair share of the work, and when to look whether another
-// node's lease has ended.
-func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) {
+// node's lease has ended. It says whether one has since it looked last.
+func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) (ended bool) {
 	alive, active := 0, 0
+	living := map[eventlog.NodeID]bool{}
 	var first time.Time
 	for i := range rows {
 		r := &rows[i]
@@ -288,6 +292,7 @@ func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) {
 		if first.IsZero() || r.Until.Before(first) {
 			first = r.Until
 		}
+		living[r.ID] = true
 		if !r.Draining {
 			alive++
 			active += r.Active
@@ -301,6 +306,10 @@ func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.share = share
+	for id := range t.living {
+		ended = ended || !living[id]
+	}
+	t.living = living
 	if t.peers != nil {
 		t.peers.Stop()
 		t.peers = nil
@@ -308,6 +317,7 @@ func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) {
 	if !first.IsZero() && t.cfg.Look != nil {
 		t.peers = time.AfterFunc(first.Sub(lease.Now)+time.Millisecond, func() { t.cfg.Look(false) })
 	}
+	return ended
 }
 
 // manyShares stands for no bound.

@@ -210,11 +210,10 @@ func (p *Pool[K]) take(limit int, mine bool) {
 		return
 	}
 	for _, key := range keys {
-		switch w := p.active[key]; {
+		switch {
 		case p.stopped:
 			return
-		case w != nil:
-			w.ring()
+		case p.active[key] != nil, p.timers[key] != nil: // known, and heard of
 		case p.full(): // it is this pool's, and waits for a place
 			p.queue(key)
 		default:
@@ -290,6 +289,7 @@ func (p *Pool[K]) due(key K) {
 	if p.stopped || p.timers[key] == nil {
 		return
 	}
+	delete(p.timers, key)
 	if p.full() {
 		p.queue(key)
 		return
