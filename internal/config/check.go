@@ -72,6 +72,9 @@ func (c *Config) check() *Error {
 	if err := c.checkTelemetry(); err != nil {
 		return err
 	}
+	if err := c.checkCluster(); err != nil {
+		return err
+	}
 	return c.checkNumbers()
 }
 

@@ -123,6 +123,9 @@ func (h *holdings) next() int64 {
 
 // check says whether a node may append to a stream as its owner.
 func (h *holdings) check(e *eventlog.Entry, now time.Time) error {
+	if m := h.nodes[e.Node]; e.Claim && m != nil && !subset(h.roots[e.Stream], m.Roots) {
+		return fmt.Errorf("%w: %s needs a workspace root that %s has not", eventlog.ErrFenced, e.Stream, e.Node)
+	}
 	x := h.streams[e.Stream]
 	if x == nil || x.by == "" || x.by == e.Node {
 		return nil
