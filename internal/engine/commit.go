@@ -50,6 +50,12 @@ func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error)
 		}
 		b.rest = len(actions) == 0 && due.IsZero() && len(d.acts) == 0 && session.Next(b.st) == nil
 		committed, err := d.commit(ctx, b)
+		if why := eventlog.Refusal(err); why != "" {
+			if err := d.giveUp(ctx, why, err); err != nil {
+				return nil, due, err
+			}
+			continue
+		}
 		if err != nil {
 			return nil, due, err
 		}
@@ -57,6 +63,45 @@ func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error)
 			d.st, d.pending, d.owned, d.rested = b.st, nil, true, b.rest
 			d.moved()
 			d.logProgress(b.events)
+		}
+	}
+}
+
+// giveUp ends the run whose append the log refuses for good: to ask again would
+// be refused again, for ever. What is in flight is stopped; the outcomes that
+// could not be written are dropped, and the calls behind them are told as in
+// doubt. When that is refused too nothing is left to be said: the error goes
+// to who drives the session.
+func (d *drive) giveUp(ctx context.Context, why string, cause error) error {
+	d.log.Error("append refused for good: the run ends", "err", cause)
+	for _, cancel := range d.acts {
+		cancel()
+	}
+	d.pending = nil
+	for {
+		b := &batch{st: d.st.Clone(), epoch: d.st.Epoch, from: d.st.Head}
+		b.claimed = !d.owned && (d.st.Owner != string(d.e.cfg.Node) || d.st.HasOpenActs())
+		if b.claimed {
+			if err := d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: string(d.e.cfg.Node)}}}); err != nil {
+				return err
+			}
+		}
+		events := session.Refused(b.st, why)
+		if events == nil {
+			return cause
+		}
+		if err := d.fold(b, events); err != nil {
+			return err
+		}
+		committed, err := d.commit(ctx, b)
+		if err != nil {
+			return errors.Join(err, cause)
+		}
+		if committed {
+			d.st, d.owned, d.rested = b.st, true, false
+			d.moved()
+			d.logProgress(b.events)
+			return nil
 		}
 	}
 }
@@ -172,7 +217,6 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 		}}, extra...),
 		Blobs: b.blobs,
 	}
-	var dup *eventlog.DuplicateError
 	var held *eventlog.HeldError
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		_, err := d.e.cfg.Log.Append(ctx, a)
@@ -186,8 +230,8 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 			return false, d.catchUp(ctx)
 		case errors.Is(err, eventlog.ErrFenced), errors.As(err, &held):
 			return false, eventlog.ErrFenced
-		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil, errors.As(err, &dup):
-			return false, err // a call that would start twice is a mistake of ours: nothing more happens here (I-13)
+		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil, eventlog.Refusal(err) != "":
+			return false, err
 		}
 		// A store in trouble: an outcome is a fact and is not given up.
 		d.log.Error("append", "err", err, "retry_in", wait)
