@@ -187,21 +187,13 @@ func (st *Step) overflow() bool {
 	return st.Failed != nil && llm.Class(st.Failed.Class) == llm.ContextOverflow
 }
 
-// goOn begins the next turn or repair, unless the window has to be compacted
-// before: that follows from the state as it is then.
-func (w *script) goOn(repair int) {
+// nextTurn begins the next turn, unless the window has to be compacted before:
+// that follows from the state as it is then. A repair is never kept waiting: it
+// is little, and its request and its step are one append (I-09).
+func (w *script) nextTurn() {
 	if !w.s.full(w.s.Active.Created, 0) {
-		w.nextStep(repair)
+		w.nextStep(0)
 	}
-}
-
-// pendingRepair is the number of the repair that was asked for last and has no
-// step yet; 0: there is none.
-func (r *Run) pendingRepair() int {
-	if n := len(r.Items); n > 0 && r.Items[n-1].Kind == ItemRepair {
-		return r.Repairs
-	}
-	return 0
 }
 
 // Summarised tells a whole answer to a summary request as events: the attempt's

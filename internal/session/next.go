@@ -78,7 +78,7 @@ func Next(s *State) []Action {
 	case st == nil:
 		w := newScript(s)
 		if !s.beginCompaction(w, event.CompactAuto) {
-			w.nextStep(r.pendingRepair())
+			w.nextStep(0)
 		}
 		return decide(w)
 	case st.Whole:
@@ -288,7 +288,7 @@ func (s *State) closeTurn(w *script) {
 		// with them is not an answer either: the model was not done.
 		w.fail("max_turns_exceeded", "the model still called tools on the last of "+strconv.Itoa(r.Created.MaxTurns)+" turns")
 	default:
-		w.goOn(0)
+		w.nextTurn()
 	}
 }
 

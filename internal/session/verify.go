@@ -100,7 +100,7 @@ func (s *State) wrong(w *script, why string) {
 		return
 	}
 	w.add(&event.RepairRequested{Attempt: r.Repairs + 1, Budget: r.Contract.Budget, Error: why})
-	w.goOn(r.Repairs + 1)
+	w.nextStep(r.Repairs + 1)
 }
 
 // complete emits the output and ends the run in the same append (I-24).
