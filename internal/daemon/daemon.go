@@ -185,8 +185,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
 		},
 	})
+	compaction, err := d.routes.compaction()
+	if err != nil {
+		return err
+	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
@@ -218,7 +222,7 @@ func (d *Daemon) committed(stamps []eventlog.Stamp) {
 		d.hub.Ring(s.Stream, s.Events)
 		for j := range s.Events {
 			switch s.Events[j].Type {
-			case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved:
+			case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved, event.TypeCompactionRequested:
 				if id, ok := s.Stream.Session(); ok && d.lane != nil {
 					d.lane.Wake(id)
 				}

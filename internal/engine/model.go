@@ -77,6 +77,9 @@ func told(events []event.Event, states []event.Blob) []event.Blob {
 
 // waitsFor says whether the state still waits for the outcome of this attempt.
 func waitsFor(s *session.State, key actKey) bool {
+	if summarises(s, key) {
+		return s.Window.Open.Attempt.Number == key.attempt && s.Window.Open.Attempt.Open
+	}
 	if s.Active == nil || s.Active.Step == nil {
 		return false
 	}
@@ -86,25 +89,23 @@ func waitsFor(s *session.State, key actKey) bool {
 
 // attempt builds the request and streams the answer into the collector.
 func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) error {
-	model, err := d.e.cfg.Model(st.Active.Created.Route)
+	route, files := st.RouteOf(c.key.step)
+	model, err := d.e.cfg.Model(route)
 	if err != nil {
 		return err
 	}
-	takes := func(media string) bool { return d.e.cfg.Takes(st.Active.Created.Route, media) }
+	takes := func(media string) bool { return files && d.e.cfg.Takes(route, media) }
 	if n := min(st.FileBytes(takes), d.e.cfg.FileBytes); n > 0 {
 		if err := d.e.files.Acquire(ctx, n); err != nil {
 			return llm.Errorf(llm.Aborted, "the attempt was stopped").Because(err)
 		}
 		defer d.e.files.Release(n)
 	}
-	req, err := st.Request(ctx, session.Sources{Text: d.stored, File: d.file, Takes: takes})
+	req, err := d.request(ctx, st, c.key, takes)
 	if err != nil {
-		return llm.Errorf(llm.InvalidRequest, "the request's texts could not be read").Because(err)
+		return err
 	}
-	if req.Tools, err = d.e.toolDefinitions(ctx, st); err != nil {
-		return llm.Errorf(llm.Transport, "the tools of the run could not be read").Because(err)
-	}
-	c.maker = st.Active.Created.Route.Maker()
+	c.maker = route.Maker()
 	ctx, cancel := context.WithTimeout(ctx, d.e.cfg.ModelTimeout)
 	defer cancel()
 	err = streamGuarded(ctx, model, req, c.part)
@@ -133,6 +134,7 @@ type collector struct {
 	d      *drive
 	key    actKey
 	run    event.RunID
+	quiet  bool // nobody is shown what comes
 	began  time.Time
 	maker  string
 	size   int
@@ -272,7 +274,7 @@ func (c *collector) seal(o *session.OutputPart, p llm.Part) {
 }
 
 func (c *collector) publish(kind string, p llm.Part) {
-	if c.d.e.cfg.Hub == nil {
+	if c.quiet || c.d.e.cfg.Hub == nil {
 		return
 	}
 	stream := c.d.id.Stream()

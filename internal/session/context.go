@@ -146,7 +146,9 @@ func (s *State) shownFiles(takes func(string) bool) map[*event.AssetRef]bool {
 			left -= a.Bytes
 		}
 	}
-	choose(s.Active.Items)
+	if s.Active != nil {
+		choose(s.Active.Items)
+	}
 	for i := len(s.history) - 1; i >= 0; i-- {
 		choose(s.history[i].items)
 	}

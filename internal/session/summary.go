@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 )
 
@@ -131,6 +132,15 @@ func (s *State) SummaryRequest(ctx context.Context, src Sources) (*llm.Request, 
 		req.Turn = s.Active.Turn
 	}
 	return req, nil
+}
+
+// RouteOf gives the route of an attempt under this step id, and whether its
+// request shows files: one for a summary names them only.
+func (s *State) RouteOf(step event.StepID) (event.Route, bool) {
+	if c := s.Window.Open; c != nil && c.ID == step {
+		return c.Route, false
+	}
+	return s.Active.Created.Route, true
 }
 
 // head gives the entries that a summary is to stand for. Of the run that the
