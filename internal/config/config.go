@@ -34,6 +34,9 @@ type Config struct {
 	Targets Targets `yaml:"targets"`
 	// Tools are the tools that sessions may use.
 	Tools map[string]Tool `yaml:"tools"`
+	// Compaction keeps conversations within the windows of their models: a
+	// summary takes the place of what is older. The log keeps everything.
+	Compaction Compaction `yaml:"compaction"`
 	// Delivery bounds the attempts of a delivery.
 	Delivery Delivery `yaml:"delivery"`
 	// Store is about the embedded database.
@@ -221,6 +224,24 @@ type Tool struct {
 	Headers map[string]Ref `yaml:"headers"`
 	// Timeout of one call of an HTTP tool. Default 30s.
 	Timeout Duration `yaml:"timeout"`
+}
+
+// Compaction keeps conversations within the windows of their models.
+type Compaction struct {
+	// Auto: it comes by itself, before a step that would not fit in the window
+	// (where that is known, see routes.*.capabilities.context) and once when a
+	// provider says that a request is too large. Default true. Without it such a
+	// run fails, and only sessions compact does it.
+	Auto *bool `yaml:"auto"`
+	// Buffer is how many tokens of the window stay free, at least; a route's
+	// output limit counts too, up to 32000. At most a quarter of the window.
+	// Default 20000.
+	Buffer int `yaml:"buffer"`
+	// Keep is how many tokens of the newest conversation stay as they are. At
+	// most a quarter of the window. Default 15000.
+	Keep int `yaml:"keep"`
+	// Route writes the summaries. Default: the run's own.
+	Route string `yaml:"route"`
 }
 
 // Delivery bounds the attempts of a delivery.

@@ -182,8 +182,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
 		},
 	})
+	compaction, err := d.routes.compaction()
+	if err != nil {
+		return err
+	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	d.http, err = httpapi.New(httpapi.Config{

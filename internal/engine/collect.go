@@ -19,6 +19,7 @@ type collector struct {
 	d       *drive
 	key     actKey
 	run     event.RunID
+	quiet   bool // nobody is shown what comes
 	began   time.Time
 	maker   string
 	earlier bool            // the request shows calls that the provider ran before
@@ -272,7 +273,7 @@ func (c *collector) seal(o *session.OutputPart, p llm.Part) {
 }
 
 func (c *collector) publish(kind string, p llm.Part) {
-	if c.d.e.cfg.Hub == nil {
+	if c.quiet || c.d.e.cfg.Hub == nil {
 		return
 	}
 	stream := c.d.id.Stream()

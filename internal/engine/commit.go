@@ -441,6 +441,10 @@ func (d *drive) logProgress(events []event.Event) {
 			log.Warn("model attempt failed", "step_id", ev.StepID, "attempt", x.Attempt, "class", x.Class, "status", x.Status)
 		case *event.ToolInterrupted:
 			log.Warn("tool call interrupted", "call_id", ev.CallID, "outcome", x.Outcome)
+		case *event.ContextCompacted:
+			log.Info("context compacted", "reason", x.Reason, "entries", x.Entries, "tokens", x.Tokens)
+		case *event.CompactionFailed:
+			log.Warn("compaction failed", "reason", x.Reason, "code", x.Code)
 		case *event.OwnerClaimed:
 			d.log.Debug("session claimed", "epoch", ev.Epoch)
 		}

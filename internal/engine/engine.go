@@ -346,7 +346,11 @@ func (d *drive) begin(ctx context.Context, actions []session.Action) {
 		case session.CallModel:
 			key := actKey{step: a.Step, attempt: a.Attempt}
 			if d.acts[key] == nil && !d.draining {
-				d.start(ctx, key, d.callModel)
+				act := d.callModel
+				if summarises(d.st, key) {
+					act = d.callSummary
+				}
+				d.start(ctx, key, act)
 			}
 		case session.RunTool:
 			key := actKey{call: a.Call, attempt: a.Attempt}
@@ -393,6 +397,9 @@ func (d *drive) start(ctx context.Context, key actKey, act func(context.Context,
 // acts whose intent was committed by an append that seemed to fail. Nobody else
 // would ever end them.
 func (d *drive) neverBegan() {
+	if d.summaryNeverBegan() {
+		return
+	}
 	step := d.st.Active.Step
 	key := actKey{step: step.ID, attempt: step.Attempt.Number}
 	if step.Attempt.Open && step.Attempt.Epoch == d.st.Epoch && d.acts[key] == nil {

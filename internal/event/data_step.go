@@ -9,8 +9,8 @@ type ContextBuilt struct {
 	FromSeq int64 `json:"from_seq,omitzero"` // the oldest event whose content is shown; 0: nothing earlier
 	Items   int   `json:"items"`             // entries shown
 	Omitted int   `json:"omitted,omitzero"`  // entries of earlier runs left out by the budget
+	Summary int   `json:"summary,omitzero"`  // number of the compaction whose summary it begins with; absent: none
 	Tools   int   `json:"tools,omitzero"`    // tools offered
-
 }
 
 // StepStarted begins one logical model call.

@@ -119,7 +119,7 @@ func Wakes(events []event.Event) bool {
 func wakes(t event.Type) bool {
 	switch t {
 	case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
-		event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved:
+		event.TypeCompactionRequested, event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved:
 		return true
 	}
 	return false
