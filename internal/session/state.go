@@ -50,6 +50,7 @@ type State struct {
 	shown   int    // entries in history
 	bytes   int    // of history in memory, roughly
 	omitted int    // entries of earlier runs that the limit dropped
+	files   filesSeen
 }
 
 // Session status.
@@ -126,6 +127,8 @@ type Step struct {
 	Kept   []Item
 	Paused bool // the last attempt ended in a pause
 	Pauses int
+	// FilesBefore: the workspace before the first call that may have changed it.
+	FilesBefore *event.FileSnapshot
 }
 
 // Attempt is the last physical attempt of a step.
