@@ -16,7 +16,7 @@ import (
 // callModel runs one attempt of the open step.
 func (d *drive) callModel(ctx context.Context, key actKey, st *session.State) outcome {
 	began := time.Now()
-	c := &collector{d: d, key: key, run: st.Active.ID, began: began}
+	c := &collector{d: d, key: key, run: st.Active.ID, began: began, epoch: st.Epoch, after: st.Head}
 	err := d.attempt(ctx, st, c)
 	c.answer.Duration = time.Since(began)
 	c.close()
@@ -134,6 +134,9 @@ type collector struct {
 	key    actKey
 	run    event.RunID
 	began  time.Time
+	epoch  int64 // in which the attempt was started
+	after  int64 // the log's head then
+	deltas int64 // so far, whoever hears them
 	maker  string
 	size   int
 	answer session.Answer
@@ -276,10 +279,12 @@ func (c *collector) publish(kind string, p llm.Part) {
 		return
 	}
 	stream := c.d.id.Stream()
+	c.deltas++
 	if !c.d.e.cfg.Hub.Listening(stream) {
 		return
 	}
 	c.d.e.cfg.Hub.Publish(stream, api.Delta{
 		Type: kind, RunID: string(c.run), StepID: string(c.key.step), Attempt: c.key.attempt, Part: p.Index, Text: p.Text, Name: p.Name,
+		Epoch: c.epoch, Number: c.deltas, After: c.after,
 	})
 }
