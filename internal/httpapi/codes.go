@@ -147,6 +147,7 @@ var codesOf = map[string][]string{
 	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
 	"createToken":      {"invalid_role", "name_too_large"},
 	"readyz":           {"not_ready"},
+	"listNodes":        {"unbound_token_required"},
 	"metrics":          {"metrics_unavailable", "unbound_token_required", "not_found"},
 }
 

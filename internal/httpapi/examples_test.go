@@ -78,6 +78,9 @@ func newStory(t *testing.T, ctx context.Context) *story {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := s.store.Beat(ctx, eventlog.Node{ID: "gen_019a2b", Name: "db-7/4711", Version: "0.1.0", Active: 3, Most: 256, Roots: []string{"root_k3j9"}}, 15*time.Second); err != nil {
+		t.Fatal(err)
+	}
 	text, row, err := NewToken(random, "first", "admin", "", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +242,7 @@ const (
 
 // tell is the story. A new operation gets its line here.
 func (s *story) tell() {
-	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listRoutes", "listTools"} {
+	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listNodes", "listRoutes", "listTools"} {
 		s.call(id, 200, nil)
 	}
 	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader"}).id()

@@ -53,6 +53,7 @@ type Store interface {
 	Views
 	eventlog.Tokens
 	ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error)
+	ListNodes(ctx context.Context) ([]eventlog.NodeRow, error)
 }
 
 // Config says what the door serves. The zero value of what has a default means it.
