@@ -20,7 +20,9 @@ import (
 
 const summaryOfTests = "## Goal\nGo on.\n\n## Done\nOne exchange."
 
-func tooLarge() step { return breaks(&llm.Error{Class: llm.ContextOverflow, Status: 400, Message: "too many tokens"}) }
+func tooLarge() step {
+	return breaks(&llm.Error{Class: llm.ContextOverflow, Status: 400, Message: "too many tokens"})
+}
 
 // summarises says whether a request is one for a summary, and holds it to what
 // such a request may be (I-10).
