@@ -72,6 +72,9 @@ func (c *Config) check() *Error {
 	if err := c.checkTelemetry(); err != nil {
 		return err
 	}
+	if err := c.checkCluster(); err != nil {
+		return err
+	}
 	if name := c.Compaction.Route; name != "" {
 		if _, ok := c.Routes[name]; !ok {
 			return mistake("compaction.route", "no route is named %q", name)

@@ -15,7 +15,15 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// DataDir holds the database, the lock and made secrets. It must lie on a
 	// local disk: network file systems are refused. Default ./holdfast-data.
+	// With database_url it holds what is of this node alone: its first admin
+	// token, its address.
 	DataDir string `yaml:"data_dir"`
+	// DatabaseURL is a PostgreSQL database, as postgres://user@host:port/name, that
+	// holds everything instead of data_dir: several daemons with the same one are the nodes of a
+	// cluster. A URL with a password is a reference. Default: SQLite in data_dir, one node.
+	DatabaseURL Address `yaml:"database_url"`
+	// Lease is about the nodes of a cluster.
+	Lease Lease `yaml:"lease"`
 	// DefaultRoute names the route of runs that name none. With one route it is that one.
 	DefaultRoute string `yaml:"default_route"`
 	// Routes are named ways to a model.
@@ -148,6 +156,15 @@ type Reasoning struct {
 	Effort string `yaml:"effort"`
 	// Budget of tokens for thinking, where the vendor takes one.
 	Budget int `yaml:"budget"`
+}
+
+// Lease is about the nodes of a cluster.
+type Lease struct {
+	// TTL is how long a node counts as alive after it was heard of last, by the
+	// database's clock: so long others wait before they go on with its sessions.
+	// A node that cannot reach the database ends its work within it. From 1s to
+	// 10m. Default 15s.
+	TTL Duration `yaml:"ttl"`
 }
 
 // Ref is a reference to a secret: exactly one member is set.

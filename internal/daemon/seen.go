@@ -24,10 +24,18 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 	return metrics.New(metrics.Config{
 		Routes: meteredRoutes(d.cfg), Version: version.Version, Revision: version.Commit(), Logger: d.log,
 		Backlog:        func(ctx context.Context) (eventlog.Backlog, error) { return d.store.Backlog(ctx) },
-		Waiting:        func() int { return d.sqlite.Waiting() },
+		Waiting:        d.waiting,
 		ActiveSessions: func() int { return d.lane.Active() },
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
+}
+
+// waiting says how many appends wait for the store's writer.
+func (d *Daemon) waiting() int {
+	if d.backend == nil {
+		return 0
+	}
+	return d.backend.Waiting()
 }
 
 // newExporter makes what sends to the collector, or nil where none is named.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
@@ -13,10 +14,13 @@ import (
 // callSummary runs one attempt of the summary that the compaction under way
 // asks for. It goes the way of every attempt; nobody is shown what streams in.
 func (d *drive) callSummary(ctx context.Context, key actKey, st *session.State) outcome {
-	began := time.Now()
-	c := &collector{d: d, key: key, run: st.Window.Open.Run, began: began, quiet: true}
+	c := &collector{
+		d: d, key: key, run: st.Window.Open.Run, began: time.Now(), quiet: true, asked: map[string]bool{}, strays: map[string]bool{},
+	}
 	err := d.attempt(ctx, st, c)
-	c.answer.Duration = time.Since(began)
+	if errors.Is(err, eventlog.ErrFenced) {
+		return outcome{key: key, lost: true}
+	}
 	c.close()
 	if err == nil {
 		return outcome{key: key, events: func(s *session.State) ([]event.Event, []event.Blob) {

@@ -209,7 +209,7 @@ func (e *Event) seal() error {
 	// that this is the canonical order too.
 	raw, err := json.Marshal(e.Data, json.Deterministic(true))
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", t, err)
+		return fmt.Errorf("%w %s: %w", ErrEncode, t, err)
 	}
 	e.Type, e.Version, e.Raw = t, row.version, canonjson.Value(raw)
 	return nil

@@ -68,6 +68,10 @@ type Config struct {
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
 	Ready func() error
+	// Live says where live deltas of a stream come from, one of the Live
+	// constants of package api. It is asked often and does not block. Nil: from
+	// this process, always.
+	Live func(s event.Stream) string
 	// Metrics gives what the daemon counts, in Prometheus' text format. Nil: nothing is counted.
 	Metrics func() ([]byte, error)
 	Logger  *slog.Logger // default slog.Default

@@ -259,6 +259,7 @@ func (r *Run) applyStep(e *event.Event) {
 			if st.Usage = u; d.Paused {
 				st.Paused = true
 				st.Pauses++
+				st.Bytes = d.AnswerBytes
 			}
 		}
 	case *event.ModelCallFailed:
@@ -277,7 +278,9 @@ func (r *Run) applyStep(e *event.Event) {
 	case *event.RetryScheduled:
 		st.RetryAt = d.At
 	case *event.TextEnded:
-		if !d.Partial {
+		if d.Partial {
+			st.cut(d.Content)
+		} else {
 			st.Parts = append(st.Parts, Item{Kind: ItemText, Step: st.ID, Content: d.Content, State: d.State, Maker: d.Maker, Part: d.Part})
 		}
 	case *event.ReasoningEnded:
@@ -322,6 +325,25 @@ func (r *Run) request(id event.CallID, d *event.ToolRequested) {
 	}
 	r.Step.Calls = append(r.Step.Calls, c)
 	r.ToolCalls++
+}
+
+// cut keeps what an attempt had said before it broke, in the place of what an
+// earlier one had. After a pause nothing is kept: the provider goes on from its
+// own words, which must stand last.
+func (st *Step) cut(text event.Content) {
+	if st.Pauses > 0 {
+		return
+	}
+	if st.CutIn != st.Attempt.Number {
+		st.Cut, st.CutIn = nil, st.Attempt.Number
+	}
+	have := 0
+	for _, c := range st.Cut {
+		have += max(c.Bytes, len(c.Text))
+	}
+	if have < MaxCut {
+		st.Cut = append(st.Cut, shrink(text))
+	}
 }
 
 // hosted keeps a block of a hosted call or of its result as the provider gave it.
@@ -369,6 +391,9 @@ func (r *Run) applyCall(e *event.Event) {
 		}
 	case *event.ToolStarted:
 		c.State, c.Attempt, c.Epoch = CallStarted, 1, e.Epoch
+		if d.Snapshot != nil {
+			r.Step.FilesBefore = d.Snapshot
+		}
 	case *event.ToolRetrying:
 		c.State, c.Attempt, c.Epoch, c.RetryAt = CallStarted, d.Attempt, e.Epoch, d.At
 		if d.At != "" {

@@ -23,6 +23,8 @@ const (
 	MaxAbandoned         = 20  // attempts of one step or call that a crash may cut before it fails
 	MaxToolAttempts      = 5   // of an idempotent call whose outcome is not known
 	MaxPauses            = 10  // of the provider in one step
+	// MaxCut bounds what a model is shown of an attempt that was cut, in bytes.
+	MaxCut = 32 << 10
 	// MaxOpenHosted bounds the hosted calls that a pause may leave open: they
 	// are ended in one append.
 	MaxOpenHosted = 1024
@@ -51,6 +53,7 @@ type State struct {
 	shown   int    // entries in history
 	bytes   int    // of history in memory, roughly
 	omitted int    // entries of earlier runs that the limit dropped
+	files   filesSeen
 }
 
 // Session status.
@@ -124,12 +127,19 @@ type Step struct {
 	Accepted bool
 	Parts    []Item // text, reasoning and hosted blocks of the last attempt, in the order of the answer
 	Calls    []*Call
+	// What the last attempt that was cut in the middle had said, within MaxCut.
+	// The next one is shown it; it is never part of an answer (I-20).
+	Cut   []event.Content
+	CutIn int // the attempt
 	// What came before the provider paused, in order; it is shown to it again.
 	Kept   []Item
 	Paused bool // the last attempt ended in a pause
 	Pauses int
+	Bytes  int // of what came before the pauses, as the engine counts an answer
 	// Compacted: the context was compacted because an attempt's request was too large.
 	Compacted bool
+	// FilesBefore: the workspace before the first call that may have changed it.
+	FilesBefore *event.FileSnapshot
 }
 
 // Attempt is the last physical attempt of a step.
@@ -237,6 +247,7 @@ func (s *State) Clone() *State {
 			st := *r.Step
 			st.Parts = st.Parts[:len(st.Parts):len(st.Parts)]
 			st.Kept = st.Kept[:len(st.Kept):len(st.Kept)]
+			st.Cut = st.Cut[:len(st.Cut):len(st.Cut)]
 			st.Calls = make([]*Call, len(r.Step.Calls))
 			for i, call := range r.Step.Calls {
 				cc := *call
@@ -262,7 +273,7 @@ func (s *State) Size() int {
 	if r := s.Active; r != nil {
 		n += r.size() + sizeOf(r.Items)
 		if r.Step != nil {
-			n += sizeOf(r.Step.Parts) + sizeOf(r.Step.Kept)
+			n += sizeOf(r.Step.Parts) + sizeOf(r.Step.Kept) + min(len(r.Step.Cut)*itemBytes, MaxCut)
 			for _, c := range r.Step.Calls {
 				n += itemBytes + len(c.Arguments) + len(c.Large.Text) + len(c.Result.Text)
 			}

@@ -101,6 +101,7 @@ func (h *holdings) put(s event.Stream, by eventlog.NodeID, since int64) {
 		m.held[s] = x
 		return
 	}
+	x.by = "" // a node that never said that it lives does not hold anything
 	// By age: what is given back goes before what came later.
 	l := h.free[kindOf(s)]
 	at := l.Back()
@@ -122,6 +123,9 @@ func (h *holdings) next() int64 {
 
 // check says whether a node may append to a stream as its owner.
 func (h *holdings) check(e *eventlog.Entry, now time.Time) error {
+	if m := h.nodes[e.Node]; e.Claim && m != nil && !subset(h.roots[e.Stream], m.Roots) {
+		return fmt.Errorf("%w: %s needs a workspace root that %s has not", eventlog.ErrFenced, e.Stream, e.Node)
+	}
 	x := h.streams[e.Stream]
 	if x == nil || x.by == "" || x.by == e.Node {
 		return nil

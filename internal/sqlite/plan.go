@@ -76,7 +76,7 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 func (s *Store) changesOf(stream event.Stream, events []event.Event) (changes []derived.Change, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("derived rows of %s: panic: %v", stream, p)
+			err = eventlog.Malformed(fmt.Errorf("panic: %v", p), "derived rows of %s", stream)
 		}
 	}()
 	return s.cfg.Rows(stream, events), nil
@@ -88,7 +88,7 @@ func (w *writer) checkChanges(ctx context.Context, changes []derived.Change) err
 	for i, c := range changes {
 		spec, err := w.tables.check(c)
 		if err != nil {
-			return fmt.Errorf("append: %w", err)
+			return eventlog.Malformed(err, "append")
 		}
 		if !spec.Guarded || c.Op != derived.Insert {
 			continue

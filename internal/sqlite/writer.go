@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // writer is the one who writes. All of it belongs to its goroutine.
@@ -94,9 +96,22 @@ func (w *writer) commit(batch []*request) {
 // append's own refusal stands in r already.
 func (r *request) finish(failed error) {
 	if failed != nil {
-		r.stamps, r.err = nil, fmt.Errorf("append: %w", failed)
+		r.stamps, r.err = nil, fmt.Errorf("append: %w", malformed(failed))
 	}
 	close(r.done)
+}
+
+// malformed tells what the database refuses for what it is (rows that exist
+// already, a value that is too large) from trouble that passes.
+func malformed(err error) error {
+	var e *driver.Error
+	if errors.As(err, &e) {
+		switch e.Code() & 0xff {
+		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH:
+			return eventlog.Malformed(err, "the database refuses it")
+		}
+	}
+	return err
 }
 
 // attempt runs one transaction over the appends of a batch. Refused ones get

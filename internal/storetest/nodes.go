@@ -346,6 +346,8 @@ func testRoots(_ *testing.T, s *suite) {
 	if got := s.take("b", 9, false); !slices.Equal(got, []event.Stream{two}) {
 		s.t.Errorf("b got %v", got)
 	}
+	_, err := s.Append(s.t.Context(), by("b", one, 4, 0, fact(2)))
+	refused(s.t, err, eventlog.ErrFenced)
 	if got := s.take("a", 9, false); !slices.Equal(got, []event.Stream{one}) {
 		s.t.Errorf("a got %v", got)
 	}
