@@ -189,7 +189,9 @@ func TestNoSnapshotNeverFailsAStep(t *testing.T) {
 		changes error
 		want    string
 	}{
-		"none before": {func(*int) func(context.Context) error { return func(context.Context) error { return errors.New("too large") } }, nil, "-→-"},
+		"none before": {func(*int) func(context.Context) error {
+			return func(context.Context) error { return errors.New("too large") }
+		}, nil, "-→-"},
 		"none after": {func(n *int) func(context.Context) error {
 			return func(context.Context) error {
 				if *n++; *n > 1 {
@@ -198,7 +200,9 @@ func TestNoSnapshotNeverFailsAStep(t *testing.T) {
 				return nil
 			}
 		}, nil, "tree 0→-"},
-		"a panic": {func(*int) func(context.Context) error { return func(context.Context) error { panic("at the snapshot") } }, nil, "-→-"},
+		"a panic": {func(*int) func(context.Context) error {
+			return func(context.Context) error { panic("at the snapshot") }
+		}, nil, "-→-"},
 		"no comparison": {func(*int) func(context.Context) error { return nil }, errors.New("gone"), "tree 0→tree 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
