@@ -37,6 +37,9 @@ type Config struct {
 	// Compaction keeps conversations within the windows of their models: a
 	// summary takes the place of what is older. The log keeps everything.
 	Compaction Compaction `yaml:"compaction"`
+	// Files is about snapshots of workspaces, by which a step names the files
+	// that it changed.
+	Files Files `yaml:"files"`
 	// Delivery bounds the attempts of a delivery.
 	Delivery Delivery `yaml:"delivery"`
 	// Store is about the embedded database.
@@ -242,6 +245,38 @@ type Compaction struct {
 	Keep int `yaml:"keep"`
 	// Route writes the summaries. Default: the run's own.
 	Route string `yaml:"route"`
+}
+
+// Files is about snapshots of workspaces: before the first call of a step that
+// may change files, and after the last.
+type Files struct {
+	// Off: no snapshots are made.
+	Off bool `yaml:"off"`
+	// Dir is the folder that holds them, private to this node, and no part of a
+	// workspace. Default: files in data_dir.
+	Dir string `yaml:"dir"`
+	// Ignore lists what no snapshot holds, as globs of workspace tools (see
+	// workspace.md). Default: node_modules, __pycache__, .venv. Never held are
+	// .git and names that begin with .holdfast-.
+	Ignore []string `yaml:"ignore"`
+	// NoGitignore: the .gitignore files of a workspace say nothing. By default
+	// what they name is left out, also when a tool wrote them.
+	NoGitignore bool `yaml:"no_gitignore"`
+	// FileBytes of a file whose content is held; of a larger one it is known only
+	// that it changed. Default 2 MiB.
+	FileBytes int `yaml:"file_bytes"`
+	// TreeBytes of all held files of a snapshot; of a larger workspace there is
+	// none. Default 256 MiB.
+	TreeBytes int `yaml:"tree_bytes"`
+	// TreeFiles is how many files and folders a snapshot holds; of a larger
+	// workspace there is none. Default 50000.
+	TreeFiles int `yaml:"tree_files"`
+	// Keep is how many snapshots of a session are kept, the newest. Default 200.
+	Keep int `yaml:"keep"`
+	// WorkspaceBytes of all snapshots of a workspace; the oldest give way. Default 1 GiB.
+	WorkspaceBytes int `yaml:"workspace_bytes"`
+	// Timeout of one snapshot; a slower one is given up. Default 10s.
+	Timeout Duration `yaml:"timeout"`
 }
 
 // Delivery bounds the attempts of a delivery.

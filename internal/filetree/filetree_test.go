@@ -28,7 +28,7 @@ type house struct {
 
 func newHouse(t testing.TB, change ...func(*Config)) *house {
 	t.Helper()
-	cfg := Config{Dir: filepath.Join(t.TempDir(), "store")}
+	cfg := Config{Dir: filepath.Join(t.TempDir(), "store"), Host: "a host"}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -135,10 +135,17 @@ func TestChanges(t *testing.T) {
 	if info.Mode().Perm() != 0o700 {
 		t.Errorf("the store is %v", info.Mode())
 	}
+	if _, err := New(h.store.cfg); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("two have the same store: %v", err)
+	}
 	// Another process reads what this one wrote.
+	h.store.Close()
 	again, err := New(h.store.cfg)
 	h.must(err)
 	defer again.Close()
+	if again.Node() != h.store.Node() || !strings.HasPrefix(again.Node(), "a-host-") {
+		t.Errorf("the store is called %s, then %s", h.store.Node(), again.Node())
+	}
 	if got, _, err := again.Changes(context.Background(), h.at.Space, one, two, 10); err != nil || len(got) != 6 {
 		t.Errorf("after a restart: %v %v", got, err)
 	}

@@ -52,6 +52,14 @@ func sessionRoutes() []route {
 			notes:  "`ref` is the digest that stands in the event (`sha256:…`). Providers' sealed state and bodies of deliveries are not there.",
 			params: []param{pUser}, action: plain(getBlob),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/plain", text: "The bytes as text, or as application/json when they are JSON."}}, fails: []int{410}},
+		{method: "GET", path: "/v1/sessions/{s}/diff", id: "getSessionDiff", role: reader, summary: "Read what changed in the session's workspace",
+			notes: "Between two snapshots of it: by default from before the first step that may have changed files to after the last. What is shown is bounded. " +
+				"Snapshots stand in the private store of the node that made them (`snapshot_elsewhere`), the older ones go (`snapshot_gone`), and not every step has them (`no_snapshots`).",
+			params: []param{pUser, {"run", "query", "string", "Only what this run changed (`run_…`)."}, {"step", "query", "string", "Only what this step changed (`step_…`)."},
+				{"from", "query", "string", "Where to begin: a step (`step_…`), before which, or a tree (`sha256:…`) that an event of the session names."},
+				{"to", "query", "string", "Where to end: a step, after which, or a tree."},
+				{"stat", "query", "string", "`true`: the files and the numbers of lines, without the differences; `false` when absent."}},
+			action: plain(sessionDiff), answers: []answer{gives[api.FilesDiff](200, "The files that differ.")}, fails: []int{409, 410, 429}},
 	}
 }
 
