@@ -182,4 +182,3 @@ func TestDialectsStablePrefix(t *testing.T) {
 		}
 	})
 }
-

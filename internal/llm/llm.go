@@ -49,9 +49,9 @@ type Request struct {
 	// empty SessionID: nothing of the session goes out.
 	SessionID       string
 	ParentSessionID string // of the session that this one works for; empty: none
-	Turn      int // from 1; a repair keeps the turn's number
-	Attempt   int // physical attempt of this step, from 1
-	Repair    int // 0, or the number of the repair turn, from 1
+	Turn            int    // from 1; a repair keeps the turn's number
+	Attempt         int    // physical attempt of this step, from 1
+	Repair          int    // 0, or the number of the repair turn, from 1
 }
 
 // Role says who speaks in a message.

@@ -12,13 +12,13 @@ import (
 func TestCacheKey(t *testing.T) {
 	hex := strings.Repeat("0123456789abcdef", 4)
 	for id, want := range map[string]string{
-		"":                        "",
-		"ses_0190a1":              "ses_0190a1",
-		"ses_" + hex:              hex,
-		"ses_" + hex + "0":        "ses_" + hex[:60], // only where the whole id matches
-		"xses_" + hex:             "xses_" + hex[:59],
+		"":                            "",
+		"ses_0190a1":                  "ses_0190a1",
+		"ses_" + hex:                  hex,
+		"ses_" + hex + "0":            "ses_" + hex[:60], // only where the whole id matches
+		"xses_" + hex:                 "xses_" + hex[:59],
 		"ses_" + strings.ToUpper(hex): "ses_" + strings.ToUpper(hex)[:60],
-		"ses_\xff":                "ses_\uFFFD",
+		"ses_\xff":                    "ses_\uFFFD",
 	} {
 		if got := wire.CacheKey(id); got != want || len(got) > 64 {
 			t.Errorf("%q: %q, want %q", id, got, want)
