@@ -94,6 +94,10 @@ type Route struct {
 	FirstByte Duration `yaml:"first_byte"`
 	// Idle bounds the wait between two pieces of an answer. Default 2m.
 	Idle Duration `yaml:"idle"`
+	// SendSessionID tells the vendor which session a request is of, in headers
+	// and as the key of its cache of prompts. With false nothing of the session
+	// goes out, and such caches hit less often. Default true.
+	SendSessionID *bool `yaml:"send_session_id"`
 	// Price is what the route's model costs. Without it the cost of its calls is not known.
 	Price *Price `yaml:"price"`
 }
@@ -124,6 +128,10 @@ type Capabilities struct {
 	PDF *bool `yaml:"pdf"`
 	// Reasoning: it can be told how much to think.
 	Reasoning *bool `yaml:"reasoning"`
+	// PromptCache: the server takes what the dialect says about its cache of
+	// prompts: marks (anthropic) or a key (openai, openai_compatible). Default:
+	// yes for openai, anthropic and OpenAI's own host.
+	PromptCache *bool `yaml:"prompt_cache"`
 	// Structured is none, json_object or json_schema: how the vendor holds the
 	// model to a session's output schema. The answer is checked here in any case.
 	Structured string `yaml:"structured"`
@@ -324,7 +332,7 @@ type Limits struct {
 	// UnusedAssets is how long a file that no run uses is kept; it is looked for
 	// at the start and once an hour. Default 24h.
 	UnusedAssets Duration `yaml:"unused_assets"`
-	// AnswerBytes of one model answer. Default 16 MiB.
+	// AnswerBytes of one model answer, over its pauses. Default 16 MiB.
 	AnswerBytes int `yaml:"answer_bytes"`
 	// ToolOutputBytes of a tool result that the model is shown; the rest is
 	// kept aside. Default 32 KiB.
