@@ -436,17 +436,8 @@ const (
 // feed, its row and the commit.
 func (t *transaction) commit() error {
 	b := &pgx.Batch{}
-	t.queueBlobs(b)
-	t.changes.queue(b, t.s.sql, "@.")
-	t.queueLog(b)
-	for _, r := range t.snaps {
-		t.queueSnapshot(b, r)
-	}
-	t.queueHeads(b)
-	if len(t.rows) > 0 {
-		b.Queue(t.s.sql(lockFeedRow), t.s.feedLock, int32(lockFeed))
-		b.Queue(t.s.sql(insertFeed), int32(len(t.rows)), t.block, toText(string(t.s.cfg.Node)))
-	}
+	t.queueRows(b)
+	t.queueFeed(b)
 	var tag pgconn.CommandTag
 	b.Queue("COMMIT").Exec(func(ct pgconn.CommandTag) error { tag = ct; return nil })
 	if err := t.conn.SendBatch(t.ctx, b).Close(); err != nil {
@@ -460,6 +451,25 @@ func (t *transaction) commit() error {
 		return fmt.Errorf("the commit ended as %q", tag)
 	}
 	return nil
+}
+
+// queueRows puts all rows into a message, but that of the feed.
+func (t *transaction) queueRows(b *pgx.Batch) {
+	t.queueBlobs(b)
+	t.changes.queue(b, t.s.sql, "@.")
+	t.queueLog(b)
+	for _, r := range t.snaps {
+		t.queueSnapshot(b, r)
+	}
+	t.queueHeads(b)
+}
+
+// queueFeed gives the rows of the log their places in the order of commits.
+func (t *transaction) queueFeed(b *pgx.Batch) {
+	if len(t.rows) > 0 {
+		b.Queue(t.s.sql(lockFeedRow), t.s.feedLock, int32(lockFeed))
+		b.Queue(t.s.sql(insertFeed), int32(len(t.rows)), t.block, toText(string(t.s.cfg.Node)))
+	}
 }
 
 func (t *transaction) queueBlobs(b *pgx.Batch) {
