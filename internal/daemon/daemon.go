@@ -79,6 +79,7 @@ type Daemon struct {
 	random    io.Reader
 	backend   backend // nil: the store is somebody else's
 	store     Store
+	node      eventlog.Node // this process life
 	tenure    *tenure.Tenure
 	hub       live.Hub
 	lane      *lane.Lane
@@ -117,6 +118,9 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	}
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
 	d.metrics = d.newMetrics()
+	if err := d.newNode(opt); err != nil {
+		return nil, err
+	}
 	if err := d.openStore(ctx, opt); err != nil {
 		return nil, err
 	}
@@ -156,9 +160,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if err := d.newTenure(opt, tools); err != nil {
-		return err
-	}
+	d.newTenure(opt, tools)
 	if d.exporter, err = d.newExporter(opt); err != nil {
 		return err
 	}

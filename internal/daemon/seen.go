@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
-	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -86,8 +85,6 @@ func (d *Daemon) stopExporter(ctx context.Context) {
 	defer cancel()
 	d.exporter.Stop(ctx)
 }
-
-func (d *Daemon) batch(b sqlite.Batch) { d.metrics.Batch(metrics.Batch(b)) }
 
 // meteredRoutes are the routes whose calls are counted under their own names.
 func meteredRoutes(cfg *config.Config) []metrics.Route {
