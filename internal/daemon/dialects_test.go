@@ -163,6 +163,12 @@ type cast struct {
 
 func newCast(t *testing.T, found string) *cast {
 	t.Helper()
+	return newCastWithin(t, found, 0)
+}
+
+// newCastWithin is a cast whose models have a window of so many tokens; 0: their own.
+func newCastWithin(t *testing.T, found string, window int) *cast {
+	t.Helper()
 	t.Setenv("HF_DIALECT_KEY", "key-of-the-dialect-tests")
 	c := &cast{house: &house{t: t}, plays: map[string][]said{}, requests: map[string]func() [][]byte{}}
 	routes := "default_route: chat\nroutes:\n"
@@ -182,7 +188,13 @@ func newCast(t *testing.T, found string) *cast {
 		if v.name == "chat" || v.name == "openai" {
 			address += "/v1"
 		}
-		routes += fmt.Sprintf("  %s: "+v.route+"\n", v.name, address)
+		route := fmt.Sprintf(v.route, address)
+		if caps := fmt.Sprintf("capabilities: {context: %d", window); strings.Contains(route, "capabilities: {") && window > 0 {
+			route = strings.Replace(route, "capabilities: {", caps+", ", 1)
+		} else if window > 0 {
+			route = strings.TrimSuffix(route, "}") + ", " + caps + "}}"
+		}
+		routes += "  " + v.name + ": " + route + "\n"
 		c.requests[v.name] = requests
 		c.names = append(c.names, v.name)
 	}
