@@ -100,7 +100,6 @@ func (c *Config) File() string { return c.Path(filepath.Base(c.name)) }
 // carry out, so that they are refused with the reason instead of as unknown.
 var later = map[string]string{
 	"database_url": "this version keeps its data in data_dir; PostgreSQL is not available yet",
-	"bus_url":      "this version runs on one node; a bus is not available yet",
 	"mcp_servers":  "MCP servers are not available yet",
 	"lease":        "this version runs on one node and has no leases to set",
 	"review":       "approvals are not available yet",
@@ -189,6 +188,9 @@ func (c *Config) References() []Reference {
 			out = append(out, Reference{"tools." + name + ".headers." + h, r})
 		}
 	}
+	if c.BusURL.Ref != (Ref{}) {
+		out = append(out, Reference{"bus_url", c.BusURL.Ref})
+	}
 	for h, r := range c.Telemetry.Headers {
 		out = append(out, Reference{"telemetry.headers." + h, r})
 	}
@@ -204,6 +206,21 @@ func (c *Config) Use(at Reference) (string, error) {
 		c.Unreadable(at, err)
 	}
 	return v, err
+}
+
+// Bus reads the URL of the bus, at the moment it is needed. The error holds no secret.
+func (c *Config) Bus() (string, error) {
+	if c.BusURL.Text != "" {
+		return c.BusURL.Text, nil
+	}
+	text, err := c.Use(Reference{"bus_url", c.BusURL.Ref})
+	if err != nil {
+		return "", err
+	}
+	if why := checkBus(text); why != "" {
+		return "", fmt.Errorf("what %s holds cannot be used: %s", c.BusURL.Ref, why)
+	}
+	return text, nil
 }
 
 // String names what a reference refers to; it never holds the value.

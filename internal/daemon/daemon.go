@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/bus"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/engine"
@@ -79,6 +80,11 @@ type Daemon struct {
 	chores    chores
 	metrics   *metrics.Metrics
 	exporter  *otlp.Exporter // nil: nothing is sent
+	bus       *bus.Bus       // nil: there is none
+
+	// Of a cluster: other nodes use the store too, and whether this one works on a stream.
+	shared bool
+	holds  func(event.Stream) bool
 
 	mu      sync.Mutex
 	ready   bool
@@ -161,6 +167,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if d.exporter, err = d.newExporter(opt); err != nil {
 		return err
 	}
+	if err := d.openBus(opt); err != nil {
+		return err
+	}
 	l := d.cfg.Limits
 	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
 	eng := engine.New(engine.Config{
@@ -191,6 +200,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
+		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
@@ -252,6 +262,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 		return fmt.Errorf("start deliveries: %w", err)
 	}
 	d.chores.start(d)
+	d.startBus()
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()
@@ -314,6 +325,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	d.chores.stop()
 	d.snapshots.Stop(drain)
 	d.hub.Wait()
+	d.stopBus()
 	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()

@@ -26,6 +26,7 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 		Backlog:        func(ctx context.Context) (eventlog.Backlog, error) { return d.store.Backlog(ctx) },
 		Waiting:        func() int { return d.sqlite.Waiting() },
 		ActiveSessions: func() int { return d.lane.Active() },
+		Bus:            d.busStats,
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
 }
