@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -144,6 +145,14 @@ func opened(err error) error {
 	var ne *diskfs.NetworkError
 	if errors.As(err, &ne) {
 		return &exitError{exitRefused, "data_dir_network", ne.Error()}
+	}
+	var wrong *postgres.SetupError
+	if errors.As(err, &wrong) {
+		return &exitError{exitRefused, "database_unfit", wrong.Error()}
+	}
+	var newerThere *postgres.NewerError
+	if errors.As(err, &newerThere) {
+		return &exitError{exitRefused, "database_newer", newerThere.Error()}
 	}
 	var newer *sqlite.NewerError
 	if errors.As(err, &newer) {

@@ -78,6 +78,14 @@ func (c *Config) check() *Error {
 	if err := c.checkTelemetry(); err != nil {
 		return err
 	}
+	if err := c.checkCluster(); err != nil {
+		return err
+	}
+	if name := c.Compaction.Route; name != "" {
+		if _, ok := c.Routes[name]; !ok {
+			return mistake("compaction.route", "no route is named %q", name)
+		}
+	}
 	return c.checkNumbers()
 }
 
@@ -139,6 +147,7 @@ func (c *Config) checkNumbers() *Error {
 		path string
 		v    int
 	}{
+		{"compaction.buffer", c.Compaction.Buffer}, {"compaction.keep", c.Compaction.Keep},
 		{"files.file_bytes", c.Files.FileBytes}, {"files.tree_bytes", c.Files.TreeBytes}, {"files.tree_files", c.Files.TreeFiles},
 		{"files.keep", c.Files.Keep}, {"files.workspace_bytes", c.Files.WorkspaceBytes}, {"files.timeout", int(c.Files.Timeout)},
 		{"limits.asset_bytes", c.Limits.AssetBytes}, {"limits.user_asset_bytes", c.Limits.UserAssetBytes},

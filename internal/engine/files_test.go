@@ -81,7 +81,7 @@ func (h *house) filed(owner string, d *desk, tools ...tool.Tool) *engine.Engine 
 		h.t.Fatal(err)
 	}
 	return engine.New(engine.Config{
-		Log: h.store, Hub: &h.hub, Tools: set, Owner: owner, Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+		Log: h.store, Hub: &h.hub, Tools: set, Node: eventlog.NodeID(owner), Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 		Model: func(event.Route) (llm.Model, error) { return strict{h.t, h.model}, nil }, Files: d,
 	})
 }
@@ -346,7 +346,7 @@ func TestSnapshotOverStoreFaults(t *testing.T) {
 			return nil, nil
 		}, nil)
 		eng := engine.New(engine.Config{
-			Log: f, Hub: &h.hub, Tools: set, Owner: "gen_2", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+			Log: f, Hub: &h.hub, Tools: set, Node: "gen_2", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 			Model: func(event.Route) (llm.Model, error) { return strict{h.t, h.model}, nil }, Files: d,
 		})
 		h.drive(eng, s.ID)

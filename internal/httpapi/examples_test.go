@@ -79,6 +79,9 @@ func newStory(t *testing.T, ctx context.Context) *story {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := s.store.Beat(ctx, eventlog.Node{ID: "gen_019a2b", Name: "db-7/4711", Version: "0.1.0", Active: 3, Most: 256, Roots: []string{"root_k3j9"}}, 15*time.Second); err != nil {
+		t.Fatal(err)
+	}
 	text, row, err := NewToken(random, "first", "admin", "", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +243,7 @@ const (
 
 // tell is the story. A new operation gets its line here.
 func (s *story) tell() {
-	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listRoutes", "listTools"} {
+	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listNodes", "listRoutes", "listTools"} {
 		s.call(id, 200, nil)
 	}
 	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader"}).id()
@@ -362,6 +365,14 @@ func (s *story) runs(ses string) {
 	next = s.call("submitRun", 202, input, "s", "triage").id()
 	s.call("cancelRun", 202, `{"reason":"a wrong alert"}`, "r", next)
 	s.append(ses, next, &event.RunCancelled{Reason: "a wrong alert"})
+
+	id := s.call("compactSession", 202, nil, "s", "triage").id()
+	s.call("compactSession", 409, nil, "s", "triage")
+	end := event.Event{SessionID: event.SessionID(ses), UserID: "default", StepID: event.StepID(id),
+		Data: &event.CompactionFailed{Code: "nothing_to_compact", Reason: event.CompactManual}}
+	if _, err := s.store.Append(s.ctx, eventlog.Append{Entries: []eventlog.Entry{{Stream: event.SessionID(ses).Stream(), Expect: eventlog.AnyHead, Events: []event.Event{end}}}}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // A feed from a time on begins close before it, wherever that is in the log, and

@@ -53,6 +53,7 @@ type Store interface {
 	Views
 	eventlog.Tokens
 	ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error)
+	ListNodes(ctx context.Context) ([]eventlog.NodeRow, error)
 }
 
 // Config says what the door serves. The zero value of what has a default means it.
@@ -70,6 +71,10 @@ type Config struct {
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
 	Ready func() error
+	// Live says where live deltas of a stream come from, one of the Live
+	// constants of package api. It is asked often and does not block. Nil: from
+	// this process, always.
+	Live func(s event.Stream) string
 	// Metrics gives what the daemon counts, in Prometheus' text format. Nil: nothing is counted.
 	Metrics func() ([]byte, error)
 	Logger  *slog.Logger // default slog.Default
