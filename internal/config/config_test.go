@@ -49,6 +49,8 @@ func TestMistakes(t *testing.T) {
 		{"number", "delivery: {", "delivery: {slots: many, ", "holdfast.yaml:15:19: delivery.slots: want a whole number, got a string"},
 		{"fraction", "delivery: {", "delivery: {slots: 1.5, ", "delivery.slots: want a whole number, got a number"},
 		{"large number", "delivery: {", "delivery: {slots: 18446744073709551615, ", "15:19: delivery.slots: "},
+		{"negative bound of snapshots", "delivery: {", "files: {keep: -1}\ndelivery: {", "files.keep: must not be negative"},
+		{"what snapshots leave out", "delivery: {", "files: {ignore: [ok, 'a\\b']}\ndelivery: {", "files.ignore[1]: the pattern holds a backslash"},
 		{"negative number", "delivery: {", "delivery: {slots: -1, ", "holdfast.yaml:15:19: delivery.slots: must not be negative"},
 		{"truth", "{type: workspace,", "{type: workspace, shared: 7,", "holdfast.yaml:11:40: tools.workspace.shared: want true or false, got a whole number"},
 		{"list", "[127.0.0.0/8]", "127.0.0.0/8", "holdfast.yaml:9:48: targets.allow_private: want a list, got a string"},
