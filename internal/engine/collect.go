@@ -19,7 +19,11 @@ type collector struct {
 	d       *drive
 	key     actKey
 	run     event.RunID
+	quiet   bool // nobody is shown what comes
 	began   time.Time
+	epoch   int64 // in which the attempt was started
+	after   int64 // the log's head then
+	deltas  int64 // so far, whoever hears them
 	maker   string
 	earlier bool            // the request shows calls that the provider ran before
 	asked   map[string]bool // hosted calls that a result may belong to, by wire id
@@ -38,7 +42,7 @@ type collector struct {
 func newCollector(d *drive, key actKey, st *session.State) *collector {
 	step := st.Active.Step
 	c := &collector{
-		d: d, key: key, run: st.Active.ID, began: time.Now(), maker: st.Active.Created.Route.Maker(),
+		d: d, key: key, run: st.Active.ID, began: time.Now(), epoch: st.Epoch, after: st.Head, maker: st.Active.Created.Route.Maker(),
 		asked: map[string]bool{}, strays: map[string]bool{}, size: step.Bytes,
 	}
 	for _, call := range step.Calls {
@@ -272,14 +276,16 @@ func (c *collector) seal(o *session.OutputPart, p llm.Part) {
 }
 
 func (c *collector) publish(kind string, p llm.Part) {
-	if c.d.e.cfg.Hub == nil {
+	if c.quiet || c.d.e.cfg.Hub == nil {
 		return
 	}
 	stream := c.d.id.Stream()
-	if !c.d.e.cfg.Hub.Listening(stream) {
+	c.deltas++
+	if !c.d.e.cfg.Hub.Listening(stream) || !c.d.e.cfg.Lease.Held() { // I-11
 		return
 	}
 	c.d.e.cfg.Hub.Publish(stream, api.Delta{
 		Type: kind, RunID: string(c.run), StepID: string(c.key.step), Attempt: c.key.attempt, Part: p.Index, Text: p.Text, Name: p.Name,
+		Epoch: c.epoch, Number: c.deltas, After: c.after,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
@@ -16,6 +17,9 @@ import (
 func (d *drive) callModel(ctx context.Context, key actKey, st *session.State) outcome {
 	c := newCollector(d, key, st)
 	err := d.attempt(ctx, st, c)
+	if errors.Is(err, eventlog.ErrFenced) {
+		return outcome{key: key, lost: true}
+	}
 	c.close()
 	if err == nil && c.answer.Finish == llm.FinishFilter {
 		err = llm.Errorf(llm.ContentFilter, "the provider's content filter stopped the answer")
@@ -74,6 +78,9 @@ func told(events []event.Event, states []event.Blob) []event.Blob {
 
 // waitsFor says whether the state still waits for the outcome of this attempt.
 func waitsFor(s *session.State, key actKey) bool {
+	if summarises(s, key) {
+		return s.Window.Open.Attempt.Number == key.attempt && s.Window.Open.Attempt.Open
+	}
 	if s.Active == nil || s.Active.Step == nil {
 		return false
 	}
@@ -83,25 +90,26 @@ func waitsFor(s *session.State, key actKey) bool {
 
 // attempt builds the request and streams the answer into the collector.
 func (d *drive) attempt(ctx context.Context, st *session.State, c *collector) error {
-	model, err := d.e.cfg.Model(st.Active.Created.Route)
+	route, files := st.RouteOf(c.key.step)
+	model, err := d.e.cfg.Model(route)
 	if err != nil {
 		return err
 	}
-	takes := func(media string) bool { return d.e.cfg.Takes(st.Active.Created.Route, media) }
+	takes := func(media string) bool { return files && d.e.cfg.Takes(route, media) }
 	if n := min(st.FileBytes(takes), d.e.cfg.FileBytes); n > 0 {
 		if err := d.e.files.Acquire(ctx, n); err != nil {
 			return llm.Errorf(llm.Aborted, "the attempt was stopped").Because(err)
 		}
 		defer d.e.files.Release(n)
 	}
-	req, err := st.Request(ctx, session.Sources{Text: d.stored, File: d.file, Takes: takes})
+	req, err := d.request(ctx, st, c.key, takes)
 	if err != nil {
-		return llm.Errorf(llm.InvalidRequest, "the request's texts could not be read").Because(err)
+		return err
 	}
-	if req.Tools, err = d.e.toolDefinitions(ctx, st); err != nil {
-		return llm.Errorf(llm.Transport, "the tools of the run could not be read").Because(err)
+	c.maker, c.earlier = route.Maker(), showsHosted(req)
+	if err := d.mayAct(ctx); err != nil {
+		return err
 	}
-	c.earlier = showsHosted(req)
 	ctx, cancel := context.WithTimeout(ctx, d.e.cfg.ModelTimeout)
 	defer cancel()
 	if err = streamGuarded(ctx, model, req, c.part); err == nil {

@@ -33,7 +33,7 @@ func TestAnswerBytesOverPauses(t *testing.T) {
 		}
 		eng := func(owner string, bytes int) *engine.Engine {
 			return engine.New(engine.Config{
-				Log: h.store, Tools: set, Owner: owner, Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+				Log: h.store, Tools: set, Node: eventlog.NodeID(owner), Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 				Model: func(event.Route) (llm.Model, error) { return strict{t, h.model}, nil }, MaxAnswer: bytes,
 			})
 		}

@@ -40,6 +40,12 @@ const (
 	TypeStateEntered Type = "fsm.state.entered"
 	TypeContextBuilt Type = "context.build.completed"
 
+	TypeCompactionRequested Type = "context.compaction.requested"
+	TypeCompactionStarted   Type = "context.compaction.started"
+	TypeCompactionEnded     Type = "context.compaction.ended"
+	TypeCompactionFailed    Type = "context.compaction.failed"
+	TypeContextCompacted    Type = "context.compacted"
+
 	TypeStepStarted        Type = "step.started"
 	TypeStepEnded          Type = "step.ended"
 	TypeStepFailed         Type = "step.failed"
@@ -126,6 +132,12 @@ var catalog = map[Type]entry{
 
 	TypeStateEntered: current[StateEntered](1),
 	TypeContextBuilt: current[ContextBuilt](1),
+
+	TypeCompactionRequested: current[CompactionRequested](1),
+	TypeCompactionStarted:   current[CompactionStarted](1),
+	TypeCompactionEnded:     current[CompactionEnded](1),
+	TypeCompactionFailed:    current[CompactionFailed](1),
+	TypeContextCompacted:    current[ContextCompacted](1),
 
 	TypeStepStarted:        current[StepStarted](1),
 	TypeStepEnded:          current[StepEnded](2),

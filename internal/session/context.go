@@ -35,13 +35,14 @@ func (s *State) Request(ctx context.Context, src Sources) (*llm.Request, error) 
 	if r.Contract != nil {
 		req.Output = r.Contract.Schema.Render()
 	}
-	items := len(r.Items) + len(st.Kept) + 3 // and the notes
+	items := len(r.Items) + len(st.Kept) + 4 // and the notes, and a summary
 	for _, p := range s.history {
 		items += len(p.items)
 	}
 	b := &builder{ctx: ctx, src: src, run: r, shown: s.shownFiles(src.Takes),
 		out: make([]llm.Message, 0, items), parts: make([]llm.Content, 0, items)}
 	req.System = b.text(Item{Content: r.Instructions})
+	b.summary(s.Window.Summary)
 	for _, p := range s.history {
 		for i := range p.items {
 			b.add(&p.items[i])
@@ -98,10 +99,10 @@ func (b *builder) add(it *Item) {
 		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Hosted, State: b.load(it.State), Maker: it.Maker})
 	case ItemCall:
 		b.put(llm.Assistant, it.Step, llm.Content{
-			Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), State: b.load(it.State), Maker: it.Maker,
+			Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: shortened(it, b.text(*it)), State: b.load(it.State), Maker: it.Maker,
 		})
 	case ItemResult:
-		b.put(llm.Tool, it.Step, llm.Content{Kind: llm.ToolResult, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), IsError: it.IsError})
+		b.put(llm.Tool, it.Step, llm.Content{Kind: llm.ToolResult, CallID: string(it.CallID), Name: it.Name, Text: shortened(it, b.text(*it)), IsError: it.IsError})
 	}
 }
 
@@ -180,7 +181,9 @@ func (s *State) shownFiles(takes func(string) bool) map[*event.AssetRef]bool {
 			left -= a.Bytes
 		}
 	}
-	choose(s.Active.Items)
+	if s.Active != nil {
+		choose(s.Active.Items)
+	}
 	for i := len(s.history) - 1; i >= 0; i-- {
 		choose(s.history[i].items)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -149,6 +150,7 @@ type life struct {
 	faults    *faults
 	adm       *admission.Admission
 	lane      *lane.Lane
+	lease     *tenure.Tenure
 	delivery  *delivery.Room
 	snapshots *snapshot.Room
 	hub       live.Hub
@@ -196,12 +198,13 @@ func open(t *testing.T, w *world, dir, owner string, random io.Reader, seed uint
 	// So often that lives begin with snapshots, in the middle of runs too.
 	l.snapshots = snapshot.New(snapshot.Config{Store: l.faults, Logger: words, Every: 10})
 	eng := engine.New(engine.Config{
-		Log: l.faults, Snapshots: l.snapshots, Hub: &l.hub, Tools: tools, Owner: owner, Rand: rand.New(rand.NewPCG(seed, 2)), Logger: words, MaxParallel: 3,
+		Log: l.faults, Snapshots: l.snapshots, Hub: &l.hub, Tools: tools, Node: eventlog.NodeID(owner), Rand: rand.New(rand.NewPCG(seed, 2)), Logger: words, MaxParallel: 3,
 		Model: func(event.Route) (llm.Model, error) { return w, nil },
 	})
-	l.lane = lane.New(lane.Config{Driver: eng, Unfinished: store.Unfinished, Logger: words, MaxActive: 2, CacheSize: 2})
+	l.lease = tenure.New(tenure.Config{Nodes: l.faults, Node: eventlog.Node{ID: eventlog.NodeID(owner)}, Logger: words})
+	l.lane = lane.New(lane.Config{Driver: eng, Tenure: l.lease, Take: store.Take, Logger: words, MaxActive: 2, CacheSize: 2})
 	l.delivery = delivery.New(delivery.Config{
-		Store: l.faults, Send: w.send, Rand: rand.New(rand.NewPCG(seed, 3)), Logger: words, Timeout: 5 * time.Second,
+		Store: l.faults, Tenure: l.lease, Send: w.send, Rand: rand.New(rand.NewPCG(seed, 3)), Logger: words, Timeout: 5 * time.Second,
 		Schedule: outbox.Schedule{MaxAttempts: 4, InitialBackoff: time.Second, MaxBackoff: time.Minute},
 	})
 	l.adm = admission.New(admission.Config{
@@ -216,9 +219,11 @@ func open(t *testing.T, w *world, dir, owner string, random io.Reader, seed uint
 
 func (l *life) start(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(l.lane.Start(context.Background()), l.delivery.Start(context.Background())); err != nil {
+	if err := l.lease.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	l.lane.Start()
+	l.delivery.Start()
 }
 
 func (l *life) committed(stamps []eventlog.Stamp) {
@@ -254,6 +259,7 @@ func (l *life) stop(t *testing.T, ctx context.Context) {
 	wg.Go(func() { l.lane.Stop(ctx) })
 	wg.Go(func() { l.delivery.Stop(ctx) })
 	wg.Wait()
+	l.lease.Stop(context.Background())
 	l.snapshots.Stop(ctx)
 	if err := l.store.Close(context.Background()); err != nil {
 		t.Error(err)

@@ -34,6 +34,11 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 		if e.Epoch != 0 && e.Epoch != h.Epoch {
 			return nil, fmt.Errorf("%w: %s is of epoch %d, not %d", eventlog.ErrFenced, e.Stream, h.Epoch, e.Epoch)
 		}
+		if e.Node != "" {
+			if err := w.holdings.check(e, now); err != nil {
+				return nil, err
+			}
+		}
 		if e.Expect != eventlog.AnyHead && e.Expect != h.Seq {
 			return nil, fmt.Errorf("%w: %s is at %d, not at %d", eventlog.ErrHeadMoved, e.Stream, h.Seq, e.Expect)
 		}
@@ -142,6 +147,7 @@ func (w *writer) execute(r *request, p *plan) error {
 		row := &p.rows[i]
 		w.rows = append(w.rows, *row)
 		w.staged[row.Stream] = eventlog.Head{Seq: row.Last(), Epoch: row.Epoch, Hash: row.Hash}
+		w.holdings.appended(&r.append.Entries[i], r.sealed[i].Events)
 	}
 	return nil
 }

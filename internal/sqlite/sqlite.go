@@ -230,6 +230,9 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 	readDB.SetMaxOpenConns(s.cfg.ReadConns)
 	readDB.SetMaxIdleConns(s.cfg.ReadConns)
 	s.readers = newStatements(readDB)
+	if err := w.seed(ctx); err != nil {
+		return nil, errors.Join(err, readDB.Close())
+	}
 	return w, nil
 }
 

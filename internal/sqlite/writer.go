@@ -30,12 +30,14 @@ type writer struct {
 	// erased says that content was taken out since the forgetting of it was begun.
 	erased bool
 	forget forgetting
+
+	holdings *holdings
 }
 
 func newWriter(s *Store, db *sql.DB, conn *sql.Conn) *writer {
 	st := newStatements(conn)
 	return &writer{s: s, db: db, conn: conn, st: st, tables: newTables(st, "main."),
-		staged: make(map[event.Stream]eventlog.Head), forget: forgetting{timer: time.NewTimer(0)}}
+		staged: make(map[event.Stream]eventlog.Head), forget: forgetting{timer: time.NewTimer(0)}, holdings: newHoldings()}
 }
 
 // run serves the queue until it is closed and empty, then closes the store.
@@ -195,6 +197,7 @@ func (w *writer) inTx(f func() error, committed func()) error {
 	}
 	if err != nil {
 		w.s.tails.stay(w.staged)
+		w.holdings.undoAll()
 		// SQLite may have rolled back by itself; then this fails, and it may.
 		_ = w.exec("ROLLBACK")
 		return err
@@ -202,6 +205,7 @@ func (w *writer) inTx(f func() error, committed func()) error {
 	for s, h := range w.staged {
 		w.heads.put(s, h)
 	}
+	w.holdings.keep()
 	if w.erased {
 		w.erased = false
 		_ = w.startForgetting(true)
