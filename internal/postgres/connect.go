@@ -138,7 +138,7 @@ func (s *Store) look(ctx context.Context, cc *pgx.ConnConfig, path string, hasPa
 	}
 	s.schema = schema
 	// A pooler gives a process id of its own making for cancelling.
-	if s.pooled = uint32(pid) != conn.PgConn().PID(); s.pooled {
+	if s.pooled = s.cfg.pooled || uint32(pid) != conn.PgConn().PID(); s.pooled {
 		s.cfg.Log.Info("a connection pooler stands before PostgreSQL: no statements are kept there, and what other nodes write is looked for and not announced",
 			"every", s.cfg.NewsEvery)
 	}
