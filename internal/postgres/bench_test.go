@@ -152,7 +152,7 @@ func oneRun(s *Store, id event.SessionID) error {
 
 // fill puts a log of so many events behind the store's back: sessions of ten
 // runs, runs of three rows of the log, rows of 13 events.
-func fill(b *testing.B, s *Store, events int) {
+func fill(b testing.TB, s *Store, events int) {
 	b.Helper()
 	ctx := context.Background()
 	rows := events / 13

@@ -38,7 +38,7 @@ func (s *Store) sessionSettings() [][2]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	list := [][2]string{
 		{"statement_timeout", ms(statement)}, {"lock_timeout", ms(waitForLock)}, {"idle_in_transaction_session_timeout", ms(idleInTx)},
-		{"enable_seqscan", "off"}, {"enable_hashjoin", "off"}, {"enable_mergejoin", "off"}, {"jit", "off"},
+		{"enable_seqscan", "off"}, {"enable_bitmapscan", "off"}, {"enable_hashjoin", "off"}, {"enable_mergejoin", "off"}, {"jit", "off"},
 	}
 	if s.cfg.Sync == SyncNormal {
 		list = append(list, [2]string{"synchronous_commit", "off"})

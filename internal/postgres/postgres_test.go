@@ -190,4 +190,3 @@ func (c conforming) Damage(t *testing.T, d storetest.Damage) {
 		t.Fatalf("damage %q", d.Kind)
 	}
 }
-
