@@ -376,8 +376,8 @@ func TestStreamResumes(t *testing.T) {
 					last = m.Event.Seq
 				case m.Synced != nil:
 					synced++
-				case m.Delta.Text != "l":
-					return fmt.Errorf("delta %+v", m.Delta)
+				case m.Delta == nil || m.Delta.Text != "l":
+					return fmt.Errorf("message %+v", m)
 				}
 				return nil
 			})
@@ -430,6 +430,47 @@ func TestStreamEnds(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// C87: who was too slow goes on where the cut says, at once and without a pause;
+// where live text comes from and what of it is missing is told, each change once.
+func TestStreamIsCut(t *testing.T) {
+	script := []string{
+		"event: a\nid: 1\ndata: {\"seq\":1,\"type\":\"a\"}\n\nevent: synced\ndata: {\"seq\":1,\"live\":\"bus\"}\n\n" +
+			"event: gap\ndata: {\"reason\":\"late\",\"missing\":2}\n\nevent: live\ndata: {\"live\":\"none\"}\n\nevent: cut\ndata: {\"resume_after\":5,\"reason\":\"slow_reader\"}\n\n" +
+			"event: a\nid: 6\ndata: {\"seq\":6,\"type\":\"never\"}\n\n",
+		"event: synced\ndata: {\"seq\":5,\"live\":\"none\"}\n\nevent: strange\ndata: {}\n\nevent: a\nid: 7\ndata: {\"seq\":7,\"type\":\"a\"}\n\nevent: cut\ndata: {\"resume_after\":3}\n\n",
+		"event: synced\ndata: {\"seq\":7,\"live\":\"local\"}\n\nevent: a\nid: 8\ndata: {\"seq\":8,\"type\":\"run.completed\"}\n\n",
+	}
+	var asked []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Header.Get("Last-Event-ID"))
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, script[len(asked)-1])
+	}))
+	defer srv.Close()
+	c := must(client.New(srv.URL, "", client.WithRetry(0, atOnce)))(t) // a failure would be the end
+	var told []string
+	err := c.StreamRun(t.Context(), "r", 0, func(m client.Message) error {
+		switch {
+		case m.Event != nil:
+			told = append(told, fmt.Sprint(m.Event.Seq))
+		case m.Synced != nil:
+			told = append(told, "synced "+m.Synced.Live)
+		case m.Gap != nil:
+			told = append(told, fmt.Sprint("gap ", m.Gap.Reason, m.Gap.Missing))
+		default:
+			told = append(told, "live "+m.Live)
+		}
+		return nil
+	})
+	want := "1, synced bus, gap late2, live none, 7, live local, 8"
+	if got := strings.Join(told, ", "); err != nil || got != want {
+		t.Errorf("%v; told %s, want %s", err, got, want)
+	}
+	if got := strings.Join(asked, " "); got != "0 5 7" {
+		t.Errorf("went on after %s", got)
 	}
 }
 
