@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
@@ -53,6 +54,14 @@ type Options struct {
 	Random io.Reader
 	// WrapStore puts something between the rooms and the store: faults, in tests.
 	WrapStore func(Store) Store
+	// Store is an open store that several daemons of one process share, in tests.
+	// It is its owner who closes it, and who tells each daemon by Committed.
+	Store Store
+	// Model and Send replace the adapters of models and the sender of webhooks, in tests.
+	Model func(event.Route) (llm.Model, error)
+	Send  delivery.Sender
+	// SnapshotEvery is the number of events between two snapshots of a session, in tests.
+	SnapshotEvery int64
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -103,21 +112,31 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	}
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
 	d.metrics = d.newMetrics()
-	store, err := sqlite.Open(ctx, sqlite.Config{
-		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
-		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.committed, OnBatch: d.batch,
-	})
-	if err != nil {
-		return nil, err
+	if d.store = opt.Store; d.store == nil {
+		store, err := sqlite.Open(ctx, sqlite.Config{
+			Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
+			CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.Committed, OnBatch: d.batch,
+		})
+		if err != nil {
+			return nil, err
+		}
+		d.sqlite, d.store = store, store
 	}
-	d.sqlite, d.store = store, store
 	if opt.WrapStore != nil {
-		d.store = opt.WrapStore(store)
+		d.store = opt.WrapStore(d.store)
 	}
 	if err := d.wire(ctx, opt); err != nil {
-		return nil, errors.Join(err, store.Close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, d.closeStore(ctx))
 	}
 	return d, nil
+}
+
+// closeStore closes the store unless it is shared.
+func (d *Daemon) closeStore(ctx context.Context) error {
+	if d.sqlite == nil {
+		return nil
+	}
+	return d.sqlite.Close(context.WithoutCancel(ctx))
 }
 
 func syncMode(s string) string {
@@ -162,9 +181,13 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	l := d.cfg.Limits
-	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
+	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log, Every: opt.SnapshotEvery})
+	model := d.routes.get
+	if opt.Model != nil {
+		model = opt.Model
+	}
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Owner: "gen_" + string(owner[len("run_"):]),
+		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Owner: "gen_" + string(owner[len("run_"):]),
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -177,6 +200,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	send, err := newSend(d.cfg, sender, opt.Random)
 	if err != nil {
 		return err
+	}
+	if opt.Send != nil {
+		send = opt.Send
 	}
 	del := d.cfg.Delivery
 	d.delivery = delivery.New(delivery.Config{
@@ -206,9 +232,9 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 	return func() mathrand.Source { lo++; return mathrand.NewPCG(hi, lo) }, nil
 }
 
-// committed runs on the log's writer: it counts, rings who reads the streams,
-// and wakes the rooms whose work may have come.
-func (d *Daemon) committed(stamps []eventlog.Stamp) {
+// Committed is told of commits in their order, on the log's writer: it counts,
+// rings who reads the streams, and wakes the rooms whose work may have come.
+func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 	d.metrics.Committed(stamps)
 	if d.exporter != nil {
 		d.exporter.Committed(stamps)
@@ -319,7 +345,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 		c()
 	}
 	d.stopExporter(ctx)
-	return d.sqlite.Close(context.WithoutCancel(ctx))
+	return d.closeStore(ctx)
 }
 
 // closeDoor ends streams and waits, then the servers when they have answered.

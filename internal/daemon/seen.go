@@ -24,7 +24,7 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 	return metrics.New(metrics.Config{
 		Routes: meteredRoutes(d.cfg), Version: version.Version, Revision: version.Commit(), Logger: d.log,
 		Backlog:        func(ctx context.Context) (eventlog.Backlog, error) { return d.store.Backlog(ctx) },
-		Waiting:        func() int { return d.sqlite.Waiting() },
+		Waiting:        d.waiting,
 		ActiveSessions: func() int { return d.lane.Active() },
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
@@ -77,6 +77,14 @@ func (d *Daemon) stopExporter(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, exporterPatience)
 	defer cancel()
 	d.exporter.Stop(ctx)
+}
+
+// waiting is how many appends wait for the writer; of a shared store nobody says.
+func (d *Daemon) waiting() int {
+	if d.sqlite == nil {
+		return 0
+	}
+	return d.sqlite.Waiting()
 }
 
 func (d *Daemon) batch(b sqlite.Batch) { d.metrics.Batch(metrics.Batch(b)) }

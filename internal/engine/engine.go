@@ -265,19 +265,36 @@ func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.T
 			}
 			timer = time.After(due.Sub(now))
 		}
+		// Where several are ready the order is fixed, so that a history can be
+		// played again: our end, then commands, then outcomes, then time.
+		if err := ctx.Err(); err != nil {
+			return time.Time{}, err
+		}
+		rung := false
 		select {
-		case o := <-d.outcomes:
-			d.took(o)
-			d.drainOutcomes()
 		case <-bell:
+			rung = true
+		default:
+			if d.drainOutcomes(); d.pending != nil {
+				continue
+			}
+			select {
+			case o := <-d.outcomes:
+				d.took(o)
+				d.drainOutcomes()
+			case <-bell:
+				rung = true
+			case <-timer:
+			case <-draining:
+				d.draining, draining = true, nil
+			case <-ctx.Done():
+				return time.Time{}, ctx.Err()
+			}
+		}
+		if rung {
 			if err := d.catchUp(ctx); err != nil {
 				return time.Time{}, err
 			}
-		case <-timer:
-		case <-draining:
-			d.draining, draining = true, nil
-		case <-ctx.Done():
-			return time.Time{}, ctx.Err()
 		}
 	}
 }
