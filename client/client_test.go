@@ -178,6 +178,9 @@ func TestEveryOperation(t *testing.T) {
 	if !errors.As(err, &e) || e.Status != 409 || client.Code(err) != "idempotency_conflict" || e.Problem.Detail == "" {
 		t.Errorf("conflict: %v", err)
 	}
+	if _, err := c.Compact(ctx, "a.b"); client.Code(err) != "compaction_conflict" { // a run is queued
+		t.Error(err)
+	}
 	if asked, err := c.Interrupt(ctx, "a.b", ""); asked || err != nil {
 		t.Error(asked, err)
 	}

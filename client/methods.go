@@ -60,6 +60,12 @@ func (c *Client) Interrupt(ctx context.Context, session, reason string) (bool, e
 	return err == nil && out.Requested, err
 }
 
+// Compact asks for a summary in the place of the session's older conversation.
+// What comes of it is told by the events whose step id is the answer's.
+func (c *Client) Compact(ctx context.Context, session string) (*api.Compaction, error) {
+	return call[api.Compaction](ctx, c, c.inSession(http.MethodPost, session, "compact"))
+}
+
 // Blob reads content that an event refers to by its digest.
 func (c *Client) Blob(ctx context.Context, session, ref string) ([]byte, error) {
 	res, err := c.send(ctx, c.inSession(http.MethodGet, session, "blobs", ref))

@@ -72,6 +72,14 @@ func (c *Config) check() *Error {
 	if err := c.checkTelemetry(); err != nil {
 		return err
 	}
+	if err := c.checkCluster(); err != nil {
+		return err
+	}
+	if name := c.Compaction.Route; name != "" {
+		if _, ok := c.Routes[name]; !ok {
+			return mistake("compaction.route", "no route is named %q", name)
+		}
+	}
 	return c.checkNumbers()
 }
 
@@ -133,6 +141,7 @@ func (c *Config) checkNumbers() *Error {
 		path string
 		v    int
 	}{
+		{"compaction.buffer", c.Compaction.Buffer}, {"compaction.keep", c.Compaction.Keep},
 		{"limits.asset_bytes", c.Limits.AssetBytes}, {"limits.user_asset_bytes", c.Limits.UserAssetBytes},
 		{"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
 		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions}, {"limits.cached_bytes", c.Limits.CachedBytes},

@@ -15,7 +15,15 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// DataDir holds the database, the lock and made secrets. It must lie on a
 	// local disk: network file systems are refused. Default ./holdfast-data.
+	// With database_url it holds what is of this node alone: its first admin
+	// token, its address.
 	DataDir string `yaml:"data_dir"`
+	// DatabaseURL is a PostgreSQL database, as postgres://user@host:port/name, that
+	// holds everything instead of data_dir: several daemons with the same one are the nodes of a
+	// cluster. A URL with a password is a reference. Default: SQLite in data_dir, one node.
+	DatabaseURL Address `yaml:"database_url"`
+	// Lease is about the nodes of a cluster.
+	Lease Lease `yaml:"lease"`
 	// DefaultRoute names the route of runs that name none. With one route it is that one.
 	DefaultRoute string `yaml:"default_route"`
 	// Routes are named ways to a model.
@@ -26,6 +34,9 @@ type Config struct {
 	Targets Targets `yaml:"targets"`
 	// Tools are the tools that sessions may use.
 	Tools map[string]Tool `yaml:"tools"`
+	// Compaction keeps conversations within the windows of their models: a
+	// summary takes the place of what is older. The log keeps everything.
+	Compaction Compaction `yaml:"compaction"`
 	// Delivery bounds the attempts of a delivery.
 	Delivery Delivery `yaml:"delivery"`
 	// Store is about the embedded database.
@@ -147,6 +158,15 @@ type Reasoning struct {
 	Budget int `yaml:"budget"`
 }
 
+// Lease is about the nodes of a cluster.
+type Lease struct {
+	// TTL is how long a node counts as alive after it was heard of last, by the
+	// database's clock: so long others wait before they go on with its sessions.
+	// A node that cannot reach the database ends its work within it. From 1s to
+	// 10m. Default 15s.
+	TTL Duration `yaml:"ttl"`
+}
+
 // Ref is a reference to a secret: exactly one member is set.
 type Ref struct {
 	// Env names an environment variable.
@@ -204,6 +224,24 @@ type Tool struct {
 	Headers map[string]Ref `yaml:"headers"`
 	// Timeout of one call of an HTTP tool. Default 30s.
 	Timeout Duration `yaml:"timeout"`
+}
+
+// Compaction keeps conversations within the windows of their models.
+type Compaction struct {
+	// Auto: it comes by itself, before a step that would not fit in the window
+	// (where that is known, see routes.*.capabilities.context) and once when a
+	// provider says that a request is too large. Default true. Without it such a
+	// run fails, and only sessions compact does it.
+	Auto *bool `yaml:"auto"`
+	// Buffer is how many tokens of the window stay free, at least; a route's
+	// output limit counts too, up to 32000. At most a quarter of the window.
+	// Default 20000.
+	Buffer int `yaml:"buffer"`
+	// Keep is how many tokens of the newest conversation stay as they are. At
+	// most a quarter of the window. Default 15000.
+	Keep int `yaml:"keep"`
+	// Route writes the summaries. Default: the run's own.
+	Route string `yaml:"route"`
 }
 
 // Delivery bounds the attempts of a delivery.

@@ -160,3 +160,38 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestCluster(t *testing.T) {
+	t.Setenv("HF_TEST_DB", "postgres://hf:secret@db/hf")
+	read := func(text string) (*Config, error) {
+		return Parse([]byte(text+"\nroutes: {main: {provider: scripted, script: s.yaml}}\n"), "holdfast.yaml", "/etc/hf")
+	}
+	c, err := read("database_url: postgres://hf@127.0.0.1:5432/hf?sslmode=disable\nlease: {ttl: 2s}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, err := c.Database(); err != nil || u != "postgres://hf@127.0.0.1:5432/hf?sslmode=disable" || c.Lease.TTL.Or(0) != 2*time.Second {
+		t.Errorf("%q, %v, %v", u, err, c.Lease)
+	}
+	if c, err = read("database_url: {env: HF_TEST_DB}"); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := c.Database(); err != nil || u != "postgres://hf:secret@db/hf" || !c.DatabaseURL.Given() || c.References()[0].Key != "database_url" {
+		t.Errorf("%q, %v", u, err)
+	}
+	for text, want := range map[string]string{
+		"database_url: postgres://hf:secret@db/hf":            "1:15: database_url: a URL with a password is a secret",
+		"database_url: postgres://db/hf?password=secret":      "1:15: database_url: a URL with a password is a secret",
+		"database_url: mysql://db/hf":                         "1:15: database_url: want a URL that begins with postgres://",
+		"database_url: {env: A, file: b}":                     "database_url: a secret is a reference: exactly one",
+		"database_url: [1]":                                   "1:15: database_url: a secret is a reference",
+		"lease: {ttl: 5s}":                                    "1:14: lease.ttl: without database_url there is one node",
+		"database_url: postgres://db/hf\nlease: {ttl: 500ms}": "2:14: lease.ttl: must be from 1s to 10m",
+		"database_url: postgres://db/hf\nlease: {ttl: 500}":   "2:14: lease.ttl: a duration has a unit",
+	} {
+		_, err := read(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -99,12 +99,10 @@ func (c *Config) File() string { return c.Path(filepath.Base(c.name)) }
 // later names keys that the documentation knows and this version does not
 // carry out, so that they are refused with the reason instead of as unknown.
 var later = map[string]string{
-	"database_url": "this version keeps its data in data_dir; PostgreSQL is not available yet",
-	"bus_url":      "this version runs on one node; a bus is not available yet",
-	"mcp_servers":  "MCP servers are not available yet",
-	"lease":        "this version runs on one node and has no leases to set",
-	"review":       "approvals are not available yet",
-	"circuit":      "circuits are not available yet",
+	"bus_url":     "this version runs on one node; a bus is not available yet",
+	"mcp_servers": "MCP servers are not available yet",
+	"review":      "approvals are not available yet",
+	"circuit":     "circuits are not available yet",
 }
 
 // place gives a YAML error its line and column.
@@ -188,6 +186,9 @@ func (c *Config) References() []Reference {
 		for h, r := range t.Headers {
 			out = append(out, Reference{"tools." + name + ".headers." + h, r})
 		}
+	}
+	if r := c.DatabaseURL.Ref; r != nil {
+		out = append(out, Reference{"database_url", *r})
 	}
 	for h, r := range c.Telemetry.Headers {
 		out = append(out, Reference{"telemetry.headers." + h, r})

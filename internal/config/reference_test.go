@@ -90,6 +90,8 @@ func kindOf(e ast.Expr) (kind, inner, step string) {
 			return "duration", "", ""
 		case "Ref":
 			return "reference", "Ref", ""
+		case "Address":
+			return "URL or reference", "", ""
 		case "string", "int", "bool":
 			return e.Name, "", ""
 		case "float64":

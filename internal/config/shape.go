@@ -27,6 +27,11 @@ func shape(n ast.Node, t reflect.Type, path string) *Error {
 	switch {
 	case t == reflect.TypeFor[Duration]():
 		return durationShape(n, path)
+	case t == reflect.TypeFor[Address]():
+		if _, ok := n.(ast.ScalarNode); ok {
+			return nil
+		}
+		return shape(n, reflect.TypeFor[Ref](), path)
 	case t == reflect.TypeFor[Ref]():
 		if members(n) == nil {
 			return mistakeAt(n, path, "a secret is a reference and never a value: write {env: NAME} or {file: PATH}")

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/provider/openai"
 	"github.com/holdfast-dev/holdfast/internal/provider/openaicompat"
 	"github.com/holdfast-dev/holdfast/internal/provider/wire"
+	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
 // routes are the ways to models, and the adapters behind them. An adapter is
@@ -203,7 +204,33 @@ func (m *routes) resolve(name, model string) (event.Route, error) {
 	if len(model) > 256 {
 		return event.Route{}, problem.New(problem.Invalid, "invalid_model", "model holds more than 256 bytes")
 	}
-	return event.Route{Name: name, Provider: r.Provider, Model: modelOf(&r, model), Server: serverOf(&r)}, nil
+	route := event.Route{Name: name, Provider: r.Provider, Model: modelOf(&r, model), Server: serverOf(&r)}
+	caps := capabilities(&r, route.Model)
+	route.Context, route.Output = caps.Context, caps.Output
+	if n := int64(r.MaxOutputTokens); n > 0 {
+		route.Output = n
+	}
+	return route, nil
+}
+
+// compaction is how the runs of this configuration are kept within their windows.
+func (m *routes) compaction() (*event.Compaction, error) {
+	c := m.cfg.Compaction
+	plan := &event.Compaction{Auto: c.Auto == nil || *c.Auto, Buffer: session.DefaultCompactionBuffer, Keep: session.DefaultCompactionKeep}
+	if c.Buffer > 0 {
+		plan.Buffer = int64(c.Buffer)
+	}
+	if c.Keep > 0 {
+		plan.Keep = int64(c.Keep)
+	}
+	if c.Route != "" {
+		route, err := m.resolve(c.Route, "")
+		if err != nil {
+			return nil, m.cfg.Mistake("compaction.route", "%s", problem.Of(err).Detail)
+		}
+		plan.Route = &route
+	}
+	return plan, nil
 }
 
 // modelOf is the caller's model, or the route's; a route without one is named by its provider.

@@ -30,6 +30,14 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 	})
 }
 
+// waiting says how many appends wait for the store's writer.
+func (d *Daemon) waiting() int {
+	if d.backend == nil {
+		return 0
+	}
+	return d.backend.Waiting()
+}
+
 // newExporter makes what sends to the collector, or nil where none is named.
 func (d *Daemon) newExporter(opt Options) (*otlp.Exporter, error) {
 	t := d.cfg.Telemetry
@@ -77,14 +85,6 @@ func (d *Daemon) stopExporter(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, exporterPatience)
 	defer cancel()
 	d.exporter.Stop(ctx)
-}
-
-// waiting is how many appends wait for the writer; of a shared store nobody says.
-func (d *Daemon) waiting() int {
-	if d.sqlite == nil {
-		return 0
-	}
-	return d.sqlite.Waiting()
 }
 
 func (d *Daemon) batch(b sqlite.Batch) { d.metrics.Batch(metrics.Batch(b)) }

@@ -9,8 +9,8 @@ type ContextBuilt struct {
 	FromSeq int64 `json:"from_seq,omitzero"` // the oldest event whose content is shown; 0: nothing earlier
 	Items   int   `json:"items"`             // entries shown
 	Omitted int   `json:"omitted,omitzero"`  // entries of earlier runs left out by the budget
+	Summary int   `json:"summary,omitzero"`  // number of the compaction whose summary it begins with; absent: none
 	Tools   int   `json:"tools,omitzero"`    // tools offered
-
 }
 
 // StepStarted begins one logical model call.
@@ -43,6 +43,7 @@ type ModelCallStarted struct {
 
 // ModelCallCompleted ends an attempt whose stream was whole.
 type ModelCallCompleted struct {
+	AnswerBytes   int         `json:"answer_bytes,omitzero"` // of a pause: what the step's answer holds so far
 	Attempt       int         `json:"attempt"`
 	DurationMS    int64       `json:"duration_ms"`
 	FirstOutputMS int64       `json:"first_output_ms,omitzero"`
@@ -52,7 +53,7 @@ type ModelCallCompleted struct {
 }
 
 // ModelCallFailed ends an attempt that broke. Output says that some of the
-// answer had come: such an attempt is not retried.
+// answer had come; it is never part of the answer.
 type ModelCallFailed struct {
 	Attempt    int    `json:"attempt"`
 	Class      string `json:"class"`

@@ -13,7 +13,7 @@ import (
 type (
 	SessionID  string // ses_ and a UUIDv7: made by the daemon, never by a caller
 	RunID      string // run_ and a UUIDv7
-	StepID     string // step_, the run's suffix, and the number of the step in the run
+	StepID     string // step_, the run's suffix, and the number of the step in the run; of a compaction cmp_ and a suffix of its own
 	CallID     string // call_, the run's suffix, step, attempt and position
 	TargetID   string // tgt_ and a digest of user, type and address
 	DeliveryID string // dlv_ and a digest of run and target
@@ -55,6 +55,12 @@ func NewSessionID(r io.Reader) (SessionID, error) {
 func NewRunID(r io.Reader) (RunID, error) {
 	s, err := newSuffix(r)
 	return RunID("run_" + s), err
+}
+
+// NewCompactionID draws the id of a compaction that a person asks for from r.
+func NewCompactionID(r io.Reader) (StepID, error) {
+	s, err := newSuffix(r)
+	return StepID("cmp_" + s), err
 }
 
 // newSuffix is a UUIDv7 (RFC 9562, section 5.7) without hyphens, so that ids

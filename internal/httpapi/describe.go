@@ -9,6 +9,8 @@ var descriptions = map[string]string{
 	"Attention":                     "Attention is a tool call whose effect nobody knows.",
 	"Attention.reason":              "what is known of it",
 	"CacheUsage":                    "CacheUsage counts cached tokens.",
+	"Compaction":                    "Compaction is the answer of POST /v1/sessions/{s}/compact. The events of the compaction have ID as their step_id; the last is context.compacted or context.compaction.failed.",
+	"Compaction.seq":                "of the request, in the session's stream",
 	"Counters":                      "Counters count what a run did.",
 	"CreateSession":                 "CreateSession is the body of POST /v1/sessions. Every member is optional.",
 	"CreateSession.id":              "ID is the caller's own name for the session: [A-Za-z0-9._-]{1,128}, unique per user. The daemon makes the ses_… id.",

@@ -357,6 +357,14 @@ func (s *story) runs(ses string) {
 	next = s.call("submitRun", 202, input, "s", "triage").id()
 	s.call("cancelRun", 202, `{"reason":"a wrong alert"}`, "r", next)
 	s.append(ses, next, &event.RunCancelled{Reason: "a wrong alert"})
+
+	id := s.call("compactSession", 202, nil, "s", "triage").id()
+	s.call("compactSession", 409, nil, "s", "triage")
+	end := event.Event{SessionID: event.SessionID(ses), UserID: "default", StepID: event.StepID(id),
+		Data: &event.CompactionFailed{Code: "nothing_to_compact", Reason: event.CompactManual}}
+	if _, err := s.store.Append(s.ctx, eventlog.Append{Entries: []eventlog.Entry{{Stream: event.SessionID(ses).Stream(), Expect: eventlog.AnyHead, Events: []event.Event{end}}}}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // A feed from a time on begins close before it, wherever that is in the log, and

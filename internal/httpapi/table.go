@@ -44,6 +44,10 @@ func sessionRoutes() []route {
 		{method: "POST", path: "/v1/sessions/{s}/interrupt", id: "interruptSession", role: operator, summary: "Stop the session's active run",
 			notes:  "Queued runs stay, and the next one starts.",
 			params: []param{pUser}, action: takes(interruptSession), answers: []answer{gives[api.Interrupt](202, "Whether there was a run to ask.")}, fails: []int{410}},
+		{method: "POST", path: "/v1/sessions/{s}/compact", id: "compactSession", role: operator, summary: "Put a summary in the place of a session's older conversation",
+			notes: "For what models are shown from then on; the log keeps everything. Only of a session at rest: a run that is not at its end, or another compaction, is a conflict (`compaction_conflict`). " +
+				"Runs that are submitted meanwhile wait for it. Where there is nothing to leave out it fails with `nothing_to_compact`, in the log.",
+			params: []param{pUser}, action: plain(compactSession), answers: []answer{gives[api.Compaction](202, "It is accepted; its events tell what comes of it.")}, fails: []int{409, 410}},
 		{method: "GET", path: "/v1/sessions/{s}/blobs/{ref}", id: "getBlob", role: reader, summary: "Read content that an event refers to",
 			notes:  "`ref` is the digest that stands in the event (`sha256:…`). Providers' sealed state and bodies of deliveries are not there.",
 			params: []param{pUser}, action: plain(getBlob),

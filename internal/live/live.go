@@ -164,6 +164,20 @@ func (h *Hub) Ring(s event.Stream, events []event.Event) {
 	}
 }
 
+// Tell says that a stream has grown up to a head by what another process
+// appended. Of what it is about nothing is known: everybody who hears the stream
+// looks.
+func (h *Hub) Tell(s event.Stream, head int64) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if r := h.rooms[s]; r != nil {
+		r.tell(h, news{head: head, turn: true})
+	}
+	for sub := range h.all {
+		sub.ring()
+	}
+}
+
 func (s *Subscription) ring() {
 	select {
 	case s.Bell <- struct{}{}:

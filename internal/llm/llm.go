@@ -92,6 +92,7 @@ type Content struct {
 	IsError   bool
 	MediaType string // of Data
 	Data      []byte // the file's bytes; shared, never changed
+	Note      bool   // text of a user message that is ours: about the step, not the task
 	// State is what a provider wants back with this part, byte for byte, and
 	// Maker the provider and model that made it ("openai_compatible/qwen3"). It
 	// is sent only to its maker. Text and calls may have one too (a signature).

@@ -24,7 +24,7 @@ var (
 	exportOutcomes = []string{"sent", "refused", "failed"}
 	classes        = []string{
 		"auth", "billing", "rate_limit", "overloaded", "context_overflow", "content_filter", "invalid_request",
-		"transport", "truncated", "server", "unknown", "aborted", "abandoned",
+		"transport", "truncated", "server", "protocol", "unknown", "aborted", "abandoned",
 	}
 	attemptClasses = []string{
 		"delivered", "http_3xx", "http_4xx", "http_5xx", "invalid", "dial_refused", "dns", "tls", "connection", "timeout",

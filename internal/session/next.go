@@ -54,7 +54,13 @@ func Next(s *State) []Action {
 	if evs := s.cancelQueued(); evs != nil {
 		return []Action{Append{Events: evs}}
 	}
+	if s.Window.Open != nil {
+		return s.compacting()
+	}
 	r := s.Active
+	if r == nil && s.Window.Asked != nil {
+		return s.askedCompaction()
+	}
 	if r == nil {
 		if len(s.Queue) == 0 {
 			return nil
@@ -71,7 +77,9 @@ func Next(s *State) []Action {
 	switch {
 	case st == nil:
 		w := newScript(s)
-		w.nextStep(0)
+		if !s.beginCompaction(w, event.CompactAuto) {
+			w.nextStep(0)
+		}
 		return decide(w)
 	case st.Whole:
 		return s.settle()
@@ -96,9 +104,20 @@ func Next(s *State) []Action {
 		return decide(w)
 	case st.Failed != nil:
 		w := newScript(s)
+		message := st.Failed.Message
+		switch {
+		case st.overflow() && s.overflowed(w):
+			return decide(w)
+		case st.overflow() && s.Window.Fresh:
+			message = TextOverflowAgain
+		}
 		w.closeHosted(st)
-		w.add(&event.StepFailed{Class: st.Failed.Class, Message: st.Failed.Message})
-		w.fail("model_"+st.Failed.Class, st.Failed.Message)
+		w.add(&event.StepFailed{Class: st.Failed.Class, Message: message})
+		w.fail("model_"+st.Failed.Class, message)
+		return decide(w)
+	case st.Compacted:
+		w := newScript(s)
+		w.startAttempt(st.Attempt.Number + 1)
 		return decide(w)
 	default: // an attempt that ended without an outcome: these rules cannot have written that
 		w := newScript(s)
@@ -151,6 +170,9 @@ func (s *State) startRun() []event.Event {
 	w.enter(PhaseInitialized)
 	w.add(s.contextOf(q))
 	w.enter(PhaseContext)
+	if s.full(q.Created, q.tokens()) { // the window is compacted before the first step
+		return w.out
+	}
 	w.enter(PhaseReasoning)
 	w.beginStep(q.Created, 1, 1, 0)
 	return w.out
@@ -163,6 +185,9 @@ func (s *State) contextOf(q *Queued) *event.ContextBuilt {
 	}
 	if len(s.history) > 0 {
 		d.FromSeq = s.history[0].seq
+	}
+	if s.Window.Summary != nil {
+		d.Summary = s.Window.Summary.Number
 	}
 	return d
 }
@@ -263,7 +288,7 @@ func (s *State) closeTurn(w *script) {
 		// with them is not an answer either: the model was not done.
 		w.fail("max_turns_exceeded", "the model still called tools on the last of "+strconv.Itoa(r.Created.MaxTurns)+" turns")
 	default:
-		w.nextStep(0)
+		w.nextTurn()
 	}
 }
 
