@@ -21,7 +21,8 @@ import (
 type history struct {
 	t       *testing.T
 	seed    uint64
-	most    int // nodes at once
+	most    int           // nodes at once
+	ttl     time.Duration // of a lease; 0: one process that has the store for itself
 	dir     string
 	store   *sqlite.Store
 	sched   scheduler
@@ -85,15 +86,17 @@ func (h *history) count(what string) {
 
 // temper is how a history goes: chances in a thousand, drawn by its seed.
 type temper struct {
-	length                                                       int
-	command, pass, crash, fail, late, cut, twice, fault, stopped int
+	length                                                    int
+	command, pass, crash, fail, late, cut, twice, fault, lose int
+	tick                                                      time.Duration // the longest step takes
 }
 
 func drawTemper(r *rand.Rand) temper {
 	one := func(of ...int) int { return of[r.IntN(len(of))] }
 	return temper{
 		length: one(60, 120, 200, 320), command: one(40, 80, 140), pass: one(5, 20, 60), crash: one(0, 3, 10), fail: one(0, 0, 5, 30), late: one(0, 30, 150),
-		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 4, 12, 25),
+		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 4, 12, 25), lose: one(0, 0, 300),
+		tick: time.Duration(one(2, 2, 20, 100)) * time.Millisecond,
 	}
 }
 
@@ -119,6 +122,9 @@ func play(t *testing.T, o plan) *outcome {
 	}
 	h.temper = drawTemper(rand.New(rand.NewPCG(o.seed, 3)))
 	h.watch, h.world, h.clients = newWatch(h), newWorld(h, o.seed), newClients(h)
+	if h.most > 1 || h.choose.IntN(2) == 0 {
+		h.ttl = 10 * time.Second
+	}
 	if err := h.openStore(); err != nil {
 		t.Fatal(err)
 	}
@@ -144,11 +150,18 @@ func (h *history) openStore() (err error) {
 	return err
 }
 
-// committed has every node told of a commit, each in its own time.
+// committed tells the node whose commit it was at once, and lets the others be
+// told in their own time.
 func (h *history) committed(stamps []eventlog.Stamp) {
-	h.watch.committed(stamps)
+	by := h.watch.committed(stamps)
 	for _, n := range h.alive() {
-		n.notices = append(n.notices, stamps)
+		if n == by {
+			n.d.Committed(stamps)
+			continue
+		}
+		for i := range stamps {
+			n.news = append(n.news, eventlog.News{Stream: stamps[i].Stream, Head: stamps[i].Head, Wakes: eventlog.Wakes(stamps[i].Events)})
+		}
 	}
 }
 
@@ -165,7 +178,11 @@ func (h *history) turn() {
 	h.steps++
 	h.trace.add(fmt.Sprintf("%s %s", time.Now().UTC().Format("15:04:05.000000"), d.text))
 	d.do()
-	time.Sleep(time.Duration(1+h.clock.IntN(2000)) * time.Microsecond)
+	tick := h.temper.tick
+	if h.calm {
+		tick = 2 * time.Millisecond
+	}
+	time.Sleep(time.Duration(1+h.clock.Int64N(int64(tick/time.Microsecond))) * time.Microsecond)
 }
 
 // timely ends faults whose time is over.
@@ -221,7 +238,7 @@ func (h *history) draw(ready []*parked) decision {
 	}
 	var told []*node
 	for _, n := range h.alive() {
-		if len(n.notices) > 0 && !n.paused && n.split != hangs {
+		if len(n.news) > 0 && !n.paused && n.split != hangs {
 			told = append(told, n)
 		}
 	}
@@ -234,6 +251,9 @@ func (h *history) draw(ready []*parked) decision {
 	}
 	i := r.IntN(choices)
 	if i >= len(ready) {
+		if roll(t.lose) {
+			return h.decide("lose " + told[i-len(ready)].name)
+		}
 		return h.decide("tell " + told[i-len(ready)].name)
 	}
 	return h.go1(ready[i], h.drawVerdict(ready[i], roll))
@@ -368,12 +388,12 @@ func (h *history) parse(text string, ready []*parked) (decision, bool) {
 	switch word {
 	case "tell":
 		return decision{text, func() {
-			if len(n.notices) > 0 {
-				stamps := n.notices[0]
-				n.notices = n.notices[1:]
-				n.d.Committed(stamps)
-			}
+			news := n.news
+			n.news = nil
+			n.d.Heard(news)
 		}}, true
+	case "lose":
+		return decision{text, func() { n.news = nil; h.count("news lost") }}, true
 	case "crash":
 		return decision{text, func() { h.crashes++; h.crash(n) }}, true
 	case "stop":
@@ -402,7 +422,7 @@ func (h *history) pass(long time.Duration) {
 // How long the nodes may take until all is done, once nothing fails any more.
 const (
 	settleSteps = 20_000
-	settleTime  = 24 * time.Hour
+	settleTime  = time.Hour
 )
 
 // settle ends all faults and lets the nodes work until nothing is left to do.
@@ -439,7 +459,7 @@ func (h *history) quiet() bool {
 		return false
 	}
 	for _, n := range h.alive() {
-		if len(n.notices) > 0 {
+		if len(n.news) > 0 {
 			return false
 		}
 	}

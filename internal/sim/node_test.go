@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -42,7 +43,7 @@ type node struct {
 	started, stopping, paused bool
 	split                     split
 	wakes, heals              time.Time
-	notices                   [][]eventlog.Stamp // of commits, that it was not told of yet
+	news                      []eventlog.News // of what others committed, that it was not told of yet
 
 	up chan struct{} // closed when its start is over
 }
@@ -86,6 +87,12 @@ shutdown: {drain: 8s}
 
 // begin starts a node beside the history; its work waits at its ports.
 func (h *history) begin() {
+	if h.ttl == 0 && h.lives > 0 { // the process that held the directory is dead
+		if err := errors.Join(h.store.Close(context.Background()), h.openStore()); err != nil {
+			h.t.Fatal(err)
+		}
+		h.watch.afresh()
+	}
 	h.lives++
 	n := &node{h: h, name: fmt.Sprintf("n%d", h.lives), up: make(chan struct{})}
 	cfg, err := config.Parse(fmt.Appendf(nil, configuration, 2+h.lives%3), "sim.yaml", h.dir)
@@ -94,7 +101,8 @@ func (h *history) begin() {
 	}
 	n.d, err = daemon.Open(context.Background(), cfg, daemon.Options{
 		Logger: slog.New(slog.NewTextHandler(&words{h: h, n: n}, nil)), Random: newChance(h.seed, n.name), Store: h.store,
-		WrapStore: func(s daemon.Store) daemon.Store { return h.mutant.store(&port{under: s, n: n}, n) },
+		Lease:     h.ttl,
+		WrapStore: func(s daemon.Store) daemon.Store { return &port{under: h.mutant.store(s, n), n: n} },
 		Model: func(r event.Route) (llm.Model, error) {
 			return h.mutant.model(&model{w: h.world, n: n, route: r}, n), nil
 		},

@@ -78,9 +78,73 @@ func (p *port) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp,
 		p.n.h.watch.appending(p.n, &a)
 		stamps, err := p.under.Append(ctx, a)
 		p.n.h.watch.appended(p.n, &a, stamps, err)
+		if err != nil {
+			p.n.h.say("%s: append refused: %v", key, err)
+		}
 		return stamps, err
 	})
 	return stamps, err
+}
+
+func (p *port) Beat(ctx context.Context, node eventlog.Node, ttl time.Duration) (eventlog.Lease, error) {
+	return do(ctx, p, writes, name(ctx, p.n, "beat"), func(ctx context.Context) (eventlog.Lease, error) {
+		l, err := p.under.Beat(ctx, node, ttl)
+		if err == nil {
+			p.n.h.watch.beaten(p.n, l)
+		}
+		return l, err
+	})
+}
+
+func (p *port) Release(ctx context.Context, id eventlog.NodeID) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "release"), func(ctx context.Context) (none, error) {
+		err := p.under.Release(ctx, id)
+		if err == nil {
+			p.n.h.watch.released(p.n)
+		}
+		return none{}, err
+	})
+	return err
+}
+
+func (p *port) ListNodes(ctx context.Context) ([]eventlog.NodeRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "nodes"), p.under.ListNodes)
+}
+
+func (p *port) Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind, limit int, mine bool) ([]event.Stream, error) {
+	return do(ctx, p, writes, name(ctx, p.n, "take", kind), func(ctx context.Context) ([]event.Stream, error) {
+		list, err := p.under.Take(ctx, id, kind, limit, mine)
+		if err == nil {
+			p.n.h.watch.took(p.n, list)
+		}
+		return list, err
+	})
+}
+
+func (p *port) Rest(ctx context.Context, id eventlog.NodeID, streams []eventlog.Rested) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "rest", streams[0].Stream), func(ctx context.Context) (none, error) {
+		err := p.under.Rest(ctx, id, streams)
+		if err == nil {
+			for _, r := range streams {
+				p.n.h.watch.letGo(p.n, r.Stream, r.Head)
+			}
+		}
+		return none{}, err
+	})
+	return err
+}
+
+func (p *port) Yield(ctx context.Context, id eventlog.NodeID, streams []event.Stream) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "yield", streams[0]), func(ctx context.Context) (none, error) {
+		err := p.under.Yield(ctx, id, streams)
+		if err == nil {
+			for _, s := range streams {
+				p.n.h.watch.letGo(p.n, s, -1)
+			}
+		}
+		return none{}, err
+	})
+	return err
 }
 
 func (p *port) Head(ctx context.Context, s event.Stream) (eventlog.Head, error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -30,7 +31,12 @@ type watch struct {
 	keys    map[string]event.RunID              // by the digest of the key
 	open    int                                 // runs not at their end
 	pending int                                 // deliveries not at their end
+	leases  map[*node]time.Time                 // until when, by the store's clock; zero: without end
+	before  []stood                             // of the streams of the append that is being made
 }
+
+// stood is where a stream stood before an append.
+type stood struct{ head, epoch int64 }
 
 // stream is what was seen of a stream.
 type stream struct {
@@ -38,7 +44,8 @@ type stream struct {
 	log    *sim.Log
 	hashes []event.Digest
 	epoch  int64
-	owner  *node // that appended as its owner last
+	owner  *node // that claimed the epoch
+	holder *node // nil: nobody
 
 	active  event.RunID
 	attempt attemptSeen // of a session: the last that was started
@@ -83,7 +90,7 @@ type deliverySeen struct {
 func newWatch(h *history) *watch {
 	return &watch{
 		h: h, streams: map[event.Stream]*stream{}, alias: map[string]string{}, runs: map[event.RunID]*runSeen{}, calls: map[event.CallID]*callSeen{},
-		lanes: map[event.DeliveryID]*deliverySeen{}, owed: map[event.DeliveryID]event.TargetID{}, keys: map[string]event.RunID{},
+		lanes: map[event.DeliveryID]*deliverySeen{}, owed: map[event.DeliveryID]event.TargetID{}, keys: map[string]event.RunID{}, leases: map[*node]time.Time{},
 	}
 }
 
@@ -144,10 +151,18 @@ func (w *watch) give(letter, id string) {
 }
 
 // appending is told before an append is made, appended behind it.
-func (w *watch) appending(n *node, _ *eventlog.Append) {
+func (w *watch) appending(n *node, a *eventlog.Append) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.by = n
+	w.before = w.before[:0]
+	for i := range a.Entries {
+		var at stood
+		if st := w.streams[a.Entries[i].Stream]; st != nil {
+			at = stood{int64(len(st.hashes)), st.epoch}
+		}
+		w.before = append(w.before, at)
+	}
 }
 
 func (w *watch) appended(n *node, a *eventlog.Append, stamps []eventlog.Stamp, err error) {
@@ -171,11 +186,92 @@ func (w *watch) appended(n *node, a *eventlog.Append, stamps []eventlog.Stamp, e
 				w.note("I-01: the log has another event %d in %s than was acknowledged", e.Seq, stamps[i].Stream)
 			}
 		}
+		w.fence(n, st, &a.Entries[i], w.before[i])
 	}
 }
 
-// committed is told of every commit, before its append returns.
-func (w *watch) committed(stamps []eventlog.Stamp) {
+// fence holds an accepted entry against who may append to its stream, and notes
+// who holds it from then on.
+func (w *watch) fence(n *node, st *stream, e *eventlog.Entry, was stood) {
+	if e.Expect != eventlog.AnyHead && e.Expect != was.head {
+		w.note("I-11: %s appended to %s at the head %d, which stood at %d", n.name, st.id, e.Expect, was.head)
+	}
+	if e.Node == "" {
+		return
+	}
+	if e.Epoch != was.epoch && (e.Epoch != 0 || !e.Claim) {
+		w.note("I-11: %s appended to %s with the epoch %d, which stood at %d", n.name, st.id, e.Epoch, was.epoch)
+	}
+	if h := st.holder; h != nil && h != n && (!e.Claim || w.alive(h)) {
+		w.note("I-11: %s appended to %s, which %s holds", n.name, st.id, h.name)
+	}
+	if st.holder = n; e.Rest {
+		st.holder = nil
+	}
+}
+
+// alive says whether a node's lease runs, by the store's clock.
+func (w *watch) alive(n *node) bool {
+	until, ok := w.leases[n]
+	return ok && (until.IsZero() || time.Now().Before(until))
+}
+
+func (w *watch) beaten(n *node, l eventlog.Lease) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leases[n] = l.Until
+}
+
+// afresh is told that the store was opened anew: nobody holds anything.
+func (w *watch) afresh() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.leases)
+	for _, st := range w.order {
+		st.holder = nil
+	}
+}
+
+func (w *watch) released(n *node) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.leases, n)
+	for _, st := range w.order {
+		if st.holder == n {
+			st.holder = nil
+		}
+	}
+}
+
+// took is told which streams a node was handed.
+func (w *watch) took(n *node, list []event.Stream) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range list {
+		st := w.streams[s]
+		if st == nil {
+			w.note("I-11: %s was handed %s, which is not there", n.name, s)
+			continue
+		}
+		if h := st.holder; h != nil && h != n && w.alive(h) {
+			w.note("I-11, I-16: %s was handed %s, which %s holds", n.name, s, h.name)
+		}
+		st.holder = n
+	}
+}
+
+// letGo is told that a node let go of a stream; head -1: wherever it stands.
+func (w *watch) letGo(n *node, s event.Stream, head int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if st := w.streams[s]; st != nil && st.holder == n && (head < 0 || head == int64(len(st.hashes))) {
+		st.holder = nil
+	}
+}
+
+// committed is told of every commit, before its append returns. It gives whose
+// it was.
+func (w *watch) committed(stamps []eventlog.Stamp) *node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range stamps {
@@ -206,6 +302,7 @@ func (w *watch) committed(stamps []eventlog.Stamp) {
 			w.note("%s", text)
 		}
 	}
+	return w.by
 }
 
 // event takes note of a fact, and holds it against what was seen outside.
@@ -345,6 +442,10 @@ func (w *watch) lost(n *node, s event.Stream) string {
 		return "the stream is not there"
 	case st.owner != n:
 		return fmt.Sprintf("the epoch %d is not its own", st.epoch)
+	case st.holder != nil && st.holder != n:
+		return "it is held by " + st.holder.name
+	case !w.alive(n):
+		return "its lease has ended"
 	}
 	return ""
 }
