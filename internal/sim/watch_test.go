@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -170,6 +171,7 @@ func (w *watch) appended(n *node, a *eventlog.Append, stamps []eventlog.Stamp, e
 	defer w.mu.Unlock()
 	w.by = nil
 	if err != nil {
+		w.refused(err)
 		return
 	}
 	if len(stamps) != len(a.Entries) {
@@ -187,6 +189,19 @@ func (w *watch) appended(n *node, a *eventlog.Append, stamps []eventlog.Stamp, e
 			}
 		}
 		w.fence(n, st, &a.Entries[i], w.before[i])
+	}
+}
+
+// refused counts why an append was refused.
+func (w *watch) refused(err error) {
+	var held *eventlog.HeldError
+	switch {
+	case errors.As(err, &held):
+		w.h.count("append refused: held")
+	case errors.Is(err, eventlog.ErrFenced):
+		w.h.count("append refused: fenced")
+	case errors.Is(err, eventlog.ErrHeadMoved):
+		w.h.count("append refused: head moved")
 	}
 }
 
@@ -220,6 +235,17 @@ func (w *watch) beaten(n *node, l eventlog.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leases[n] = l.Until
+	w.reap()
+}
+
+// reap frees what nodes held whose lease has ended: a node that beats anew
+// behind that does not hold it any more.
+func (w *watch) reap() {
+	for _, st := range w.order {
+		if st.holder != nil && !w.alive(st.holder) {
+			st.holder = nil
+		}
+	}
 }
 
 // afresh is told that the store was opened anew: nobody holds anything.
@@ -236,17 +262,14 @@ func (w *watch) released(n *node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.leases, n)
-	for _, st := range w.order {
-		if st.holder == n {
-			st.holder = nil
-		}
-	}
+	w.reap()
 }
 
 // took is told which streams a node was handed.
 func (w *watch) took(n *node, list []event.Stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.reap()
 	for _, s := range list {
 		st := w.streams[s]
 		if st == nil {
@@ -294,6 +317,7 @@ func (w *watch) committed(stamps []eventlog.Stamp) *node {
 			st.log.Add(e)
 			st.hashes = append(st.hashes, e.Hash)
 			if st.epoch != e.Epoch {
+				w.taken(st)
 				st.epoch, st.owner = e.Epoch, w.by
 			}
 			w.event(st, e)
@@ -303,6 +327,21 @@ func (w *watch) committed(stamps []eventlog.Stamp) *node {
 		}
 	}
 	return w.by
+}
+
+// taken counts a claim by what it took from whom.
+func (w *watch) taken(st *stream) {
+	switch {
+	case st.owner == nil || st.owner == w.by:
+		return
+	case st.owner.gone():
+		w.h.count("taken from the dead")
+	default:
+		w.h.count("taken from the living")
+	}
+	if st.attempt.open {
+		w.h.count("taken in the middle of an answer")
+	}
 }
 
 // event takes note of a fact, and holds it against what was seen outside.
