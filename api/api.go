@@ -370,12 +370,59 @@ type Delta struct {
 	Part    int    `json:"part"`
 	Text    string `json:"text,omitempty"`
 	Name    string `json:"name,omitempty"`
+	// Epoch is that of the owner who makes the attempt.
+	Epoch int64 `json:"epoch,omitzero"`
+	// Number counts the deltas of an attempt, from 1. One that is missing was lost.
+	Number int64 `json:"number,omitzero"`
+	// After is a sequence of the log: what stands up to it came before the attempt.
+	After int64 `json:"after,omitzero"`
 }
 
 // Synced is the data of the one synced marker of a stream: what follows is live.
 type Synced struct {
 	// Seq is the last sequence that the reader has, or where it asked to begin.
 	Seq int64 `json:"seq"`
+	// Live says where live deltas come from: see the Live constants.
+	Live string `json:"live"`
+}
+
+// Where live deltas of a stream come from. Durable events come in any case.
+const (
+	LiveLocal = "local" // from this daemon, which does the work itself
+	LiveBus   = "bus"   // from whichever node does the work, over the bus
+	LiveNone  = "none"  // from nowhere: another node does the work, and no bus reaches it now
+)
+
+// LiveNote is the data of a live marker: where live deltas come from has changed.
+type LiveNote struct {
+	Live string `json:"live"` // local, bus or none
+}
+
+// Gap is the data of a gap marker: live deltas were lost to this reader, or it
+// came when an attempt had begun. No durable event is missing, and the …ended
+// events hold the whole.
+type Gap struct {
+	Reason  string `json:"reason"` // slow_reader, bus or late
+	RunID   string `json:"run_id,omitempty"`
+	StepID  string `json:"step_id,omitempty"`
+	Attempt int    `json:"attempt,omitzero"`
+	// Missing is how many deltas of the attempt are missing at this place; 0: not known.
+	Missing int64 `json:"missing,omitzero"`
+}
+
+// Why live deltas are missing.
+const (
+	GapSlow = "slow_reader" // the reader did not take them in time
+	GapBus  = "bus"         // they were lost between nodes
+	GapLate = "late"        // the reader came later
+)
+
+// Cut is the data of a cut marker, the last thing in a stream whose reader is
+// too slow.
+type Cut struct {
+	// ResumeAfter is where to go on: the sequence up to which the reader has everything.
+	ResumeAfter int64  `json:"resume_after"`
+	Reason      string `json:"reason"` // slow_reader
 }
 
 // CreateToken is the body of POST /v1/tokens.
@@ -411,6 +458,25 @@ type Tool struct {
 	SideEffect  string `json:"side_effect"`
 	Policy      string `json:"policy,omitempty"`
 	InputSchema Raw    `json:"input_schema"`
+}
+
+// Node is a process that shares the store with others.
+type Node struct {
+	ID      string    `json:"id"`   // of one process life
+	Name    string    `json:"name"` // host and process id
+	Version string    `json:"version"`
+	Since   time.Time `json:"since"`
+	// LeaseUntil is how long it counts as alive unless it is heard of again;
+	// absent where there is one node only.
+	LeaseUntil *time.Time `json:"lease_until,omitempty"`
+	Alive      bool       `json:"alive"`
+	Draining   bool       `json:"draining"` // it takes nothing more
+	Released   bool       `json:"released"` // it ended in order
+	// ActiveSessions and MostSessions are how many sessions it works on, and how
+	// many it can, as it said last.
+	ActiveSessions int      `json:"active_sessions"`
+	MostSessions   int      `json:"most_sessions"`
+	Roots          []string `json:"workspace_roots"`
 }
 
 // Health is the answer of /healthz and /readyz.

@@ -56,6 +56,11 @@ func newDaemon(t *testing.T) *daemon {
 			t.Error(err)
 		}
 	})
+	for _, id := range []eventlog.NodeID{"gen_1", "gen_2"} {
+		if _, err := d.store.Beat(t.Context(), eventlog.Node{ID: id, Name: "host/1"}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tools, err := tool.NewSet()
 	if err != nil {
 		t.Fatal(err)
@@ -279,6 +284,9 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if err := c.RevokeToken(ctx, tok.ID); err != nil {
 		t.Error(err)
+	}
+	if nodes := must(c.Nodes(ctx, client.Page{}))(t); len(nodes.Items) != 2 || !nodes.Items[0].Alive || nodes.Items[0].ID != "gen_1" {
+		t.Errorf("nodes %+v", nodes)
 	}
 	if len(must(c.Routes(ctx, client.RoutesQuery{}, client.Page{}))(t).Items) != 2 || len(must(c.Tools(ctx, client.ToolsQuery{}, client.Page{}))(t).Items) != 2 || must(c.Health(ctx))(t).Version != "v" || must(c.Ready(ctx))(t).Status != "ready" || len(must(c.OpenAPI(ctx))(t)) == 0 {
 		t.Error("inventory")

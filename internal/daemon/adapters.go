@@ -137,10 +137,13 @@ func listTools(set *tool.Set) []api.Tool {
 	return out
 }
 
-// forget deletes the workspace folder of an erased session.
-func forget(cfg *config.Config) func(user string, id event.SessionID) error {
+// forget deletes the workspace folder of an erased session, and its snapshots.
+func forget(cfg *config.Config, f *files) func(user string, id event.SessionID) error {
 	return func(user string, id event.SessionID) error {
 		var err error
+		if f != nil {
+			err = f.store.Erase(context.Background(), string(id))
+		}
 		for _, t := range cfg.Tools {
 			if t.Type == "workspace" && !t.Shared {
 				err = errors.Join(err, workspace.Forget(cfg.Path(t.Root), user, string(id)))

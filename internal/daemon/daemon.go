@@ -90,6 +90,7 @@ type Daemon struct {
 	hub       live.Hub
 	lane      *lane.Lane
 	snapshots *snapshot.Room
+	files     *files // nil: no snapshots of workspaces are made
 	delivery  *delivery.Room
 	routes    *routes
 	intake    *admission.Admission
@@ -127,6 +128,9 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 		return nil, err
 	}
 	if err := d.wire(ctx, opt); err != nil {
+		for _, c := range d.closers {
+			c()
+		}
 		return nil, errors.Join(err, d.closeStore(ctx))
 	}
 	return d, nil
@@ -167,12 +171,24 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	}
 	l := d.cfg.Limits
 	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log, Every: opt.SnapshotEvery})
+	if d.files, err = newFiles(d.cfg, &opt); err != nil {
+		return err
+	}
+	var filed engine.Files
+	var shown httpapi.Files
+	if d.files != nil {
+		d.closers = append(d.closers, d.files.store.Close)
+		shown = d.files
+		if d.files.makes {
+			filed = d.files
+		}
+	}
 	model := d.routes.get
 	if opt.Model != nil {
 		model = opt.Model
 	}
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
+		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -201,12 +217,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg, d.files), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
-		Ready: d.isReady, Metrics: d.metrics.Text, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
 }

@@ -280,6 +280,21 @@ func TestDeltas(t *testing.T) {
 		if d := deltas[0]; d.Type != event.LiveTextDelta || d.Text != "word " || d.RunID != string(id) || d.Attempt != 1 || d.StepID == "" {
 			t.Errorf("delta %+v", d.Delta)
 		}
+		began := map[string]event.Event{} // attempts by their steps
+		for _, e := range h.events(s.ID.Stream()) {
+			if e.Type == event.TypeModelCallStarted {
+				began[string(e.StepID)] = e
+			}
+		}
+		for i, d := range deltas {
+			start := began[d.StepID]
+			if d.After != start.Seq || d.Epoch != start.Epoch || d.Epoch == 0 {
+				t.Fatalf("delta %+v of the attempt that began with %d", d.Delta, start.Seq)
+			}
+			if i > 0 && deltas[i-1].StepID == d.StepID && d.Number != deltas[i-1].Number+1 || i > 0 && deltas[i-1].StepID != d.StepID && d.Number != 1 {
+				t.Fatalf("delta %d follows %d", d.Number, deltas[i-1].Number)
+			}
+		}
 		for _, typ := range h.types(s.ID) {
 			if strings.HasSuffix(typ, ".delta") {
 				t.Errorf("%s is in the log", typ)

@@ -21,6 +21,9 @@ type collector struct {
 	run     event.RunID
 	quiet   bool // nobody is shown what comes
 	began   time.Time
+	epoch   int64 // in which the attempt was started
+	after   int64 // the log's head then
+	deltas  int64 // so far, whoever hears them
 	maker   string
 	earlier bool            // the request shows calls that the provider ran before
 	asked   map[string]bool // hosted calls that a result may belong to, by wire id
@@ -39,7 +42,7 @@ type collector struct {
 func newCollector(d *drive, key actKey, st *session.State) *collector {
 	step := st.Active.Step
 	c := &collector{
-		d: d, key: key, run: st.Active.ID, began: time.Now(), maker: st.Active.Created.Route.Maker(),
+		d: d, key: key, run: st.Active.ID, began: time.Now(), epoch: st.Epoch, after: st.Head, maker: st.Active.Created.Route.Maker(),
 		asked: map[string]bool{}, strays: map[string]bool{}, size: step.Bytes,
 	}
 	for _, call := range step.Calls {
@@ -277,10 +280,12 @@ func (c *collector) publish(kind string, p llm.Part) {
 		return
 	}
 	stream := c.d.id.Stream()
+	c.deltas++
 	if !c.d.e.cfg.Hub.Listening(stream) || !c.d.e.cfg.Lease.Held() { // I-11
 		return
 	}
 	c.d.e.cfg.Hub.Publish(stream, api.Delta{
 		Type: kind, RunID: string(c.run), StepID: string(c.key.step), Attempt: c.key.attempt, Part: p.Index, Text: p.Text, Name: p.Name,
+		Epoch: c.epoch, Number: c.deltas, After: c.after,
 	})
 }

@@ -60,8 +60,10 @@ type Config struct {
 	Log Log
 	// Snapshots: nil means that sessions are folded from their first event.
 	Snapshots Snapshots
-	Hub       *live.Hub
-	Tools     *tool.Set
+	// Files make snapshots of workspaces. Nil: there are none.
+	Files Files
+	Hub   *live.Hub
+	Tools *tool.Set
 	// Model gives the adapter of a captured route; its error is an *llm.Error.
 	Model func(event.Route) (llm.Model, error)
 	// Takes says whether the model of a route reads files of a media type. Nil: text only.
@@ -183,6 +185,7 @@ func catchUp(ctx context.Context, st *session.State, read func(context.Context, 
 // more is done for it, and nothing is said in the log (I-11).
 func (e *Engine) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
+	st.AskForFiles(e.cfg.Files != nil)
 	d := &drive{
 		e: e, id: st.ID, st: st, log: e.cfg.Logger.With("session_id", st.ID),
 		acts: map[actKey]context.CancelFunc{}, outcomes: make(chan outcome),
@@ -243,11 +246,12 @@ type drive struct {
 	head, unsaved int64
 }
 
-// actKey names an act: an attempt of a step or of a call.
+// actKey names an act: an attempt of a step or of a call, or a snapshot of files.
 type actKey struct {
 	step    event.StepID
 	call    event.CallID
 	attempt int
+	files   session.CaptureFiles // zero: it is none
 }
 
 // outcome is what came of an act.
@@ -363,6 +367,7 @@ func (d *drive) drainOutcomes() {
 // begin starts the acts that are asked for and not in flight. While draining
 // nothing new begins: the next start finds it in doubt or asks for it again.
 func (d *drive) begin(ctx context.Context, actions []session.Action) {
+	d.dropFiles(actions)
 	for _, a := range actions {
 		switch a := a.(type) {
 		case session.Abort:
@@ -383,6 +388,11 @@ func (d *drive) begin(ctx context.Context, actions []session.Action) {
 			key := actKey{call: a.Call, attempt: a.Attempt}
 			if d.acts[key] == nil && !d.draining && len(d.acts) < d.e.cfg.MaxParallel {
 				d.start(ctx, key, d.runTool)
+			}
+		case session.CaptureFiles:
+			key := actKey{files: a}
+			if d.acts[key] == nil && !d.draining {
+				d.start(ctx, key, d.captureFiles)
 			}
 		}
 	}

@@ -53,6 +53,7 @@ func newHouse(t *testing.T, script string, tools ...tool.Tool) *house {
 			return event.Route{Name: "main", Provider: "scripted", Model: "scripted"}, nil
 		},
 		CheckTarget: func(event.ReplyTarget) error { return nil },
+		Compaction:  &event.Compaction{Auto: true},
 	})
 	h.eng = h.engine(set, "gen_1")
 	return h

@@ -1,5 +1,7 @@
 package event
 
+import "strings"
+
 // Compaction is how the context of a run is kept within its model's window.
 type Compaction struct {
 	Auto   bool   `json:"auto,omitzero"`   // by itself, when the window fills or the provider says that it is full
@@ -68,6 +70,9 @@ type ContextCompacted struct {
 	TailStep StepID           `json:"tail_step,omitzero"` // first step of that run that is kept; absent: the whole run is
 	Tokens   int64            `json:"tokens"`             // in the window from now on, as an estimate
 }
+
+// IsCompaction says whether the id names a compaction and no step of a run.
+func (id StepID) IsCompaction() bool { return strings.HasPrefix(string(id), "cmp_") }
 
 func (*CompactionRequested) EventType() Type { return TypeCompactionRequested }
 func (*CompactionStarted) EventType() Type   { return TypeCompactionStarted }

@@ -59,6 +59,16 @@ func (l *lockedBuffer) String() string {
 
 func newWorld(t *testing.T, change ...func(*Config)) *world {
 	t.Helper()
+	w := newDoor(t, change...)
+	w.server = httptest.NewServer(w.handler)
+	t.Cleanup(w.server.Close)
+	w.admin = w.token("admin", "")
+	return w
+}
+
+// newDoor is a world that listens nowhere.
+func newDoor(t *testing.T, change ...func(*Config)) *world {
+	t.Helper()
 	w := &world{t: t, hub: &live.Hub{}, stop: make(chan struct{}), logs: &lockedBuffer{}, dir: t.TempDir()}
 	var err error
 	w.store, err = sqlite.Open(t.Context(), sqlite.Config{Dir: w.dir, Rows: eventlog.Rows, Sync: sqlite.SyncNormal,
@@ -87,9 +97,6 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	if w.handler, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	w.server = httptest.NewServer(w.handler)
-	t.Cleanup(w.server.Close)
-	w.admin = w.token("admin", "")
 	return w
 }
 

@@ -53,6 +53,7 @@ type Store interface {
 	Views
 	eventlog.Tokens
 	ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error)
+	ListNodes(ctx context.Context) ([]eventlog.NodeRow, error)
 }
 
 // Config says what the door serves. The zero value of what has a default means it.
@@ -63,11 +64,17 @@ type Config struct {
 	Routes    []api.Route // inventory, as shown
 	Tools     []api.Tool  // inventory, as shown
 	Version   string
+	// Files compare snapshots of workspaces. Nil: this node has none.
+	Files Files
 	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
 	Price func(route string) (timeline.Price, bool)
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
 	Ready func() error
+	// Live says where live deltas of a stream come from, one of the Live
+	// constants of package api. It is asked often and does not block. Nil: from
+	// this process, always.
+	Live func(s event.Stream) string
 	// Metrics gives what the daemon counts, in Prometheus' text format. Nil: nothing is counted.
 	Metrics func() ([]byte, error)
 	Logger  *slog.Logger // default slog.Default

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/live"
@@ -33,9 +34,11 @@ func runStream(c *call) error {
 // 9.2): first everything durable after the cursor, then what comes, each event
 // once and ascending (I-18).
 //
-// The hub is listened to before the log is read, so that nothing falls between
-// replay and live. Its bells only say "look again"; every durable event comes
-// from the log. A heartbeat looks too, which covers a bell that was lost.
+// The order matters: listen to the hub, read where the log ends, replay up to
+// there, say synced, go on. So nothing falls between replay and live, and a
+// busy session does not put off the marker. The hub's bells only say "look
+// again"; every durable event comes from the log. A heartbeat looks too, which
+// covers a bell that was lost.
 func (c *call) stream(src *source) error {
 	after, err := c.after()
 	if err != nil {
@@ -49,7 +52,14 @@ func (c *call) stream(src *source) error {
 	defer sub.Close()
 	log := c.tails.join(src.stream)
 	defer c.tails.leave(log)
-	f := &follower{call: c, src: src, sub: sub, log: log, cursor: src.start(after), out: http.NewResponseController(c.w)}
+	end, err := c.cfg.Store.Head(c.ctx(), src.stream)
+	if err != nil {
+		return err
+	}
+	f := &follower{
+		call: c, src: src, sub: sub, log: log, cursor: src.start(after), out: http.NewResponseController(c.w),
+		mark: end.Seq, sight: sight{epoch: end.Epoch}, shifts: c.cfg.Hub.Shifts(),
+	}
 	if over, err := f.nothingLeft(); err != nil {
 		return err
 	} else if over {
@@ -68,6 +78,9 @@ func (c *call) stream(src *source) error {
 	err = f.follow()
 	defer f.rest()
 	switch {
+	case errors.Is(err, errReaderSlow):
+		f.cut()
+		return nil
 	case err == nil, errors.Is(err, errReaderGone), c.ctx().Err() != nil:
 		return nil
 	}
@@ -83,8 +96,12 @@ func (c *call) stream(src *source) error {
 	return err
 }
 
-// errReaderGone says that the reader hung up, or was too slow.
-var errReaderGone = errors.New("the reader is gone")
+// errReaderGone says that the reader hung up, or takes nothing at all.
+// errReaderSlow: it took what it was sent, and too late.
+var (
+	errReaderGone = errors.New("the reader is gone")
+	errReaderSlow = errors.New("the reader is too slow")
+)
 
 // follower writes one stream to one reader. What it holds is bounded: while it
 // writes one page of the log, and one delta; while it waits next to nothing, so
@@ -99,10 +116,12 @@ type follower struct {
 	out    *http.ResponseController
 
 	buf    *bytes.Buffer // frames that are not written yet; nil: none
-	step   string        // of the last event: deltas of this step may be shown
-	held   *live.Delta   // a delta whose step the log has not shown yet
+	mark   int64         // where the log ended when the reader came
 	ended  bool          // the source gave its last event
 	synced bool
+	where  string // where live deltas come from, as the reader was told
+	shifts uint64 // of the hub, when that was looked at
+	sight
 }
 
 // nothingLeft says whether the source is a run that is over and has no event
@@ -121,20 +140,17 @@ func (f *follower) follow() error {
 		if look {
 			over, overErr = f.isOver()
 		}
+		f.sync(f.mark)
 		if err := f.catchUp(look); err != nil {
 			return err
 		}
 		if overErr != nil {
 			return overErr
 		}
-		if !f.synced && !f.ended {
-			f.synced = true
-			f.frame("synced", -1, strconv.AppendInt([]byte(`{"seq":`), f.cursor, 10), []byte("}"))
-		}
-		if f.held != nil { // the log has been read since it came
-			f.step = f.held.StepID
-			f.delta(f.held)
-			f.held = nil
+		if !f.ended {
+			f.sync(0)
+			f.tellLive(look)
+			f.showHeld() // the log has been read since it came
 		}
 		if err := f.flush(); err != nil || f.ended || over {
 			return err
@@ -144,6 +160,34 @@ func (f *follower) follow() error {
 			return err
 		}
 	}
+}
+
+// sync says once that the replay has come to a sequence.
+func (f *follower) sync(to int64) {
+	if f.synced || f.ended || f.cursor < to {
+		return
+	}
+	f.synced = true
+	f.where = f.reach()
+	f.data("synced", api.Synced{Seq: f.cursor, Live: f.where})
+}
+
+// tellLive says where live deltas come from, when that has changed.
+func (f *follower) tellLive(look bool) {
+	if n := f.cfg.Hub.Shifts(); look || n != f.shifts || f.claimed {
+		f.shifts, f.claimed = n, false
+		if now := f.reach(); now != f.where {
+			f.where = now
+			f.data("live", api.LiveNote{Live: now})
+		}
+	}
+}
+
+func (f *follower) reach() string {
+	if f.cfg.Live == nil {
+		return api.LiveLocal
+	}
+	return f.cfg.Live(f.src.stream)
 }
 
 // isOver says whether the run was at its end before the log is read now: then
@@ -173,17 +217,19 @@ func (f *follower) catchUp(look bool) error {
 			if e.Type == event.TypeSessionErased {
 				return f.erased(e)
 			}
-			if !f.src.passes(e) {
-				continue
+			if f.src.passes(e) {
+				f.deltasBefore(e)
+				f.frame(string(e.Type), e.Seq, events[i].wire)
+				f.ended = f.src.ends(e)
 			}
-			f.deltasBefore(e)
-			f.frame(string(e.Type), e.Seq, events[i].wire)
+			f.see(e)
+			f.sync(f.mark)
 			if f.waiting() >= flushAt {
 				if err := f.flush(); err != nil {
 					return err
 				}
 			}
-			if f.ended = f.src.ends(e); f.ended {
+			if f.ended {
 				break
 			}
 		}
@@ -207,38 +253,19 @@ func (f *follower) erased(e *event.Event) error {
 	return eventlog.ErrErased
 }
 
-// deltasBefore shows the deltas that came before e. They were published before
-// e was appended, so they wait already. Those of a later step stay, and none
-// comes before the start of its attempt.
-func (f *follower) deltasBefore(e *event.Event) {
-	if e.StepID == "" {
-		return
-	}
-	f.step = string(e.StepID)
-	if e.Type == event.TypeStepStarted || e.Type == event.TypeModelCallStarted {
-		return
-	}
-	for {
-		if f.held == nil {
-			if f.held = f.sub.Delta(); f.held == nil {
-				return
-			}
-		}
-		if f.held.StepID != f.step {
-			return
-		}
-		f.delta(f.held)
-		f.held = nil
-	}
-}
-
 // sleep waits for a reason to look at the log again, and shows deltas of the
 // current step meanwhile. look: the reason is none that a bell told of.
 func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 	for {
 		f.moreDeltas()
-		if err := f.flush(); err != nil || f.held != nil {
-			return false, err // the log first: it has the start of that step
+		if err := f.flush(); err != nil {
+			return false, err
+		}
+		if f.held != nil { // the log first: it has the start of that attempt
+			return f.held.After > f.sub.Head(), nil // another node's bells may come later than its deltas
+		}
+		if f.cfg.Hub.Shifts() != f.shifts {
+			return false, nil
 		}
 		if f.sub.Head() > f.cursor {
 			return false, nil
@@ -263,25 +290,6 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 	}
 }
 
-// moreDeltas takes what waits of the current step, so that one write serves for
-// many.
-func (f *follower) moreDeltas() {
-	for f.held == nil && f.waiting() < flushAt {
-		d := f.sub.Delta()
-		switch {
-		case d == nil:
-			return
-		case d.StepID != f.step:
-			f.held = d
-		default:
-			f.delta(d)
-		}
-	}
-}
-
-// delta shows a live delta: without an id, so that it moves no cursor (I-17).
-func (f *follower) delta(d *live.Delta) { f.frame(d.Type, -1, d.Wire()) }
-
 // frame adds one event of the stream. JSON has no line breaks outside of
 // escapes, so that data is one line. A sequence below 0 means no id.
 func (f *follower) frame(kind string, seq int64, data ...[]byte) {
@@ -302,20 +310,52 @@ func (f *follower) frame(kind string, seq int64, data ...[]byte) {
 // flushAt is the size at which frames are written, in bytes.
 const flushAt = 32 << 10
 
-// flush writes the frames. A reader that does not take them within the write
-// timeout is let go: it comes again with its last id.
+// data is frame of what is no event: a marker, without an id.
+func (f *follower) data(kind string, v any) {
+	b, err := encode(v)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	f.frame(kind, -1, bytes.TrimSpace(b))
+}
+
+// flush writes the frames. A reader that does not take 32 KiB of them within
+// the write timeout is let go. If it takes them within half as long again, it
+// is told where to go on; else it comes again with its last id.
 func (f *follower) flush() error {
 	if f.waiting() == 0 {
 		return nil
 	}
-	if err := f.write(f.buf.Bytes()); err != nil {
-		return err
+	slow := false
+	for b := f.buf.Bytes(); len(b) > 0; {
+		n := min(len(b), writePiece)
+		began := time.Now()
+		if !slow { // else that is all the time it has
+			_ = f.out.SetWriteDeadline(began.Add(f.cfg.WriteTimeout * 3 / 2)) // not supported: not a connection
+		}
+		if _, err := f.w.Write(b[:n]); err != nil {
+			return errReaderGone
+		}
+		if err := f.out.Flush(); err != nil {
+			return errReaderGone
+		}
+		slow = slow || time.Since(began) >= f.cfg.WriteTimeout
+		b = b[n:]
 	}
 	f.buf.Reset()
-	if err := f.out.Flush(); err != nil {
-		return errReaderGone
+	if slow {
+		return errReaderSlow
 	}
+	f.extend(f.w)
 	return nil
+}
+
+// cut says where a reader that was too slow goes on.
+func (f *follower) cut() {
+	f.data("cut", api.Cut{ResumeAfter: f.cursor, Reason: api.GapSlow})
+	if _, err := f.w.Write(f.buf.Bytes()); err == nil {
+		_ = f.out.Flush() // the stream ends, whether it is heard or not
+	}
 }
 
 // buffer gives the buffer for frames. While a follower waits it has none.

@@ -52,6 +52,14 @@ func sessionRoutes() []route {
 			notes:  "`ref` is the digest that stands in the event (`sha256:…`). Providers' sealed state and bodies of deliveries are not there.",
 			params: []param{pUser}, action: plain(getBlob),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/plain", text: "The bytes as text, or as application/json when they are JSON."}}, fails: []int{410}},
+		{method: "GET", path: "/v1/sessions/{s}/diff", id: "getSessionDiff", role: reader, summary: "Read what changed in the session's workspace",
+			notes: "Between two snapshots of it: by default from before the first step that may have changed files to after the last. What is shown is bounded. " +
+				"Snapshots stand in the private store of the node that made them (`snapshot_elsewhere`), the older ones go (`snapshot_gone`), and not every step has them (`no_snapshots`).",
+			params: []param{pUser, {"run", "query", "string", "Only what this run changed (`run_…`)."}, {"step", "query", "string", "Only what this step changed (`step_…`)."},
+				{"from", "query", "string", "Where to begin: a step (`step_…`), before which, or a tree (`sha256:…`) that an event of the session names."},
+				{"to", "query", "string", "Where to end: a step, after which, or a tree."},
+				{"stat", "query", "string", "`true`: the files and the numbers of lines, without the differences; `false` when absent."}},
+			action: plain(sessionDiff), answers: []answer{gives[api.FilesDiff](200, "The files that differ.")}, fails: []int{409, 410, 429}},
 	}
 }
 
@@ -118,9 +126,13 @@ func runRoutes() []route {
 const narrowedNotes = "Narrowed, a page may hold fewer events than its limit, or none; go on as long as there is a next_cursor."
 
 const streamNotes = "Server-sent events: `id` is the sequence in the session's stream, `event` the type, `data` the event as one line of JSON. " +
-	"Live deltas (`text.delta` and the like) and the one `synced` marker, which says that the replay has reached the head, have no `id`. " +
+	"Live deltas (`text.delta` and the like) and markers have no `id`. The one `synced` marker says that the replay has reached what was the head when " +
+	"the reader came; its `live` says where live deltas come from: `local`, this daemon; `bus`, whichever node does the work; `none`, nowhere, because another node does the " +
+	"work and no bus reaches it: durable events come all the same. A `live` marker says that this has changed. A `gap` marker says that live deltas are missing at its " +
+	"place, because the reader was too slow for them (`slow_reader`), they were lost between nodes (`bus`), or the reader came later (`late`); the `…ended` event that follows has the whole. " +
 	"A reader that comes again with `Last-Event-ID` gets every durable event after it once, in order. A cursor past the head waits. " +
-	"A silent stream sends a comment every 15 seconds. A reader that does not take a write within 10 seconds is let go. " +
+	"A silent stream sends a comment every 15 seconds. A reader that takes longer than `limits.stream_write` (10 seconds) for 32 KiB is let go: " +
+	"with a `cut` marker, whose `resume_after` says where to go on, if it takes them within half as long again, else without a word. " +
 	"A `problem` event, with problem details as its data, ends a stream for good: the session was erased, or the token revoked."
 
 func logRoutes() []route {
@@ -183,6 +195,10 @@ func adminRoutes() []route {
 		{method: "GET", path: "/v1/tools", id: "listTools", role: reader, summary: "List the configured tools",
 			params: []param{pLimit, pCursor, {"source", "query", "string", "Only tools of this source."}, {"side_effect", "query", "string", "Only tools of this side effect."}},
 			action: plain(listTools), answers: []answer{gives[api.List[api.Tool]](200, "A page, by name.")}},
+		{method: "GET", path: "/v1/nodes", id: "listNodes", role: operator, summary: "List the nodes that share the store, oldest first",
+			notes:  "Those that are alive, and those that ended a short while ago. A token that is bound to a user is refused (`unbound_token_required`).",
+			params: []param{pLimit, pCursor},
+			action: plain(listNodes), answers: []answer{gives[api.List[api.Node]](200, "A page.")}},
 		{method: "GET", path: "/healthz", id: "healthz", summary: "Is the process alive",
 			action: plain(healthz), answers: []answer{gives[api.Health](200, "It is.")}},
 		{method: "GET", path: "/readyz", id: "readyz", summary: "Does the daemon take work",

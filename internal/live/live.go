@@ -3,6 +3,11 @@
 // that is not heard costs a look, a subscriber that is too slow loses deltas
 // and reads the whole value from the log (I-17).
 //
+// Between nodes deltas go by way of a Far, which a hub may have. Publishers
+// number their deltas within each attempt and say in which epoch it runs, so
+// that a hub drops what comes twice and what a former owner still sends (I-11),
+// and a reader sees where something is missing.
+//
 // What is published to a stream stands once for all who listen to it, and many
 // bells are rung beside the one who has them rung: it costs a writer the same
 // whether one or ten thousand listen.
@@ -34,7 +39,28 @@ type Hub struct {
 	mu    sync.RWMutex
 	rooms map[event.Stream]*room
 	all   map[*Subscription]struct{}
+	far   Far // nil: there are no other nodes
+	shift atomic.Uint64
 	cries sync.WaitGroup
+}
+
+// Far takes deltas to other nodes. Its methods do not block, and are called
+// under locks of the hub: they must not call the hub.
+type Far interface {
+	// Wants says whether Send would do anything with a delta of the stream.
+	Wants(s event.Stream) bool
+	// Send takes a delta that was published here. It may be lost.
+	Send(s event.Stream, d *Delta)
+	// Listen says that somebody here hears the stream's deltas from now on; with
+	// false, that nobody does any more. The two alternate.
+	Listen(s event.Stream, on bool)
+}
+
+// Connect gives the hub a way to other nodes, before anybody listens.
+func (h *Hub) Connect(f Far) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.far = f
 }
 
 // Wait waits until nobody rings bells beside any more.
@@ -68,8 +94,10 @@ type Subscription struct {
 	turns  bool // hears only of what may settle a run
 
 	// Of the room's lock.
-	at   int    // place in the room
-	next uint64 // number of the delta that comes next
+	at     int    // place in the room
+	next   uint64 // number of the delta that comes next
+	losses uint64 // of the room, as far as they were told
+	slow   bool   // it was too slow for deltas, which was not told yet
 }
 
 // Subscribe hears a stream, its bells and deltas; the empty stream means all,
@@ -117,7 +145,9 @@ func (h *Hub) subscribe(s event.Stream, sub *Subscription) *Subscription {
 		sub.room = &room{stream: s}
 		h.rooms[s] = sub.room
 	}
-	sub.room.add(sub)
+	if sub.room.add(sub) && h.far != nil {
+		h.far.Listen(s, true)
+	}
 	return sub
 }
 
@@ -129,8 +159,12 @@ func (s *Subscription) Close() {
 		delete(s.hub.all, s)
 		return
 	}
-	if s.room.remove(s) && s.hub.rooms[s.room.stream] == s.room {
+	empty, deaf := s.room.remove(s)
+	if empty && s.hub.rooms[s.room.stream] == s.room {
 		delete(s.hub.rooms, s.room.stream)
+	}
+	if deaf && s.hub.far != nil {
+		s.hub.far.Listen(s.room.stream, false)
 	}
 }
 
@@ -152,6 +186,36 @@ func (s *Subscription) Delta() *Delta {
 	return s.room.take(s)
 }
 
+// Loss is why deltas are missing.
+type Loss string
+
+// The losses.
+const (
+	None Loss = ""
+	Slow Loss = api.GapSlow // the subscription did not take them in time
+	Bus  Loss = api.GapBus  // they did not come from another node
+)
+
+// Lost says, once for each, that deltas were lost to this subscription, or may
+// have been: before the one that Delta gave last, or since.
+func (s *Subscription) Lost() Loss {
+	if s.room == nil || !s.deltas {
+		return None
+	}
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	s.room.skip(s)
+	switch {
+	case s.slow:
+		s.slow = false
+		return Slow
+	case s.losses != s.room.losses:
+		s.losses = s.room.losses
+		return Bus
+	}
+	return None
+}
+
 // Ring says that a stream has grown by these events.
 func (h *Hub) Ring(s event.Stream, events []event.Event) {
 	h.mu.RLock()
@@ -164,13 +228,12 @@ func (h *Hub) Ring(s event.Stream, events []event.Event) {
 	}
 }
 
-// Tell says that a stream has grown up to a head by what another process
-// appended. Of what it is about nothing is known: everybody who hears the stream
-// looks.
+// Tell says that a stream has grown up to a sequence: Ring for who does not
+// have the events. What was told already rings nobody who listens to the stream.
 func (h *Hub) Tell(s event.Stream, head int64) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if r := h.rooms[s]; r != nil {
+	if r := h.rooms[s]; r != nil && head > r.head.Load() {
 		r.tell(h, news{head: head, turn: true})
 	}
 	for sub := range h.all {
@@ -185,26 +248,76 @@ func (s *Subscription) ring() {
 	}
 }
 
-// Publish hands a delta to whoever listens to the stream now.
+// Publish hands a delta of this node's work to whoever listens to the stream
+// now, here or at another node.
 func (h *Hub) Publish(s event.Stream, d api.Delta) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	if r := h.rooms[s]; r != nil && r.put(&Delta{Delta: d}) {
-		r.tell(h, news{deltas: true, runs: []event.RunID{event.RunID(d.RunID)}})
+	r := h.rooms[s]
+	if r == nil && h.far == nil {
+		return
+	}
+	delta := &Delta{Delta: d}
+	if h.far != nil {
+		h.far.Send(s, delta)
+	}
+	if r != nil {
+		r.hand(h, delta)
 	}
 }
+
+// Deliver hands a delta of another node's work to whoever listens here.
+func (h *Hub) Deliver(s event.Stream, d api.Delta) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if r := h.rooms[s]; r != nil {
+		r.hand(h, &Delta{Delta: d})
+	}
+}
+
+// Lost says that deltas of these streams may be missing here from now on;
+// without streams, of all.
+func (h *Hub) Lost(streams ...event.Stream) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, s := range streams {
+		if r := h.rooms[s]; r != nil {
+			r.lose(h)
+		}
+	}
+	if len(streams) > 0 {
+		return
+	}
+	for _, r := range h.rooms {
+		r.lose(h)
+	}
+}
+
+// Shift says that the way to other nodes has come or gone.
+func (h *Hub) Shift() {
+	h.shift.Add(1)
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, r := range h.rooms {
+		r.tell(h, news{deltas: true})
+	}
+}
+
+// Shifts counts the calls of Shift.
+func (h *Hub) Shifts() uint64 { return h.shift.Load() }
 
 // Listening says whether anyone hears the stream; who would publish may skip
 // the work when nobody does.
 func (h *Hub) Listening(s event.Stream) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.rooms[s] != nil
+	return h.rooms[s] != nil || h.far != nil && h.far.Wants(s)
 }
 
 // news are what bells are rung for.
 type news struct {
 	head   int64 // 0: the log has not grown
+	epoch  int64 // of the last event; 0: not known
 	deltas bool
 	turn   bool          // a run may have settled
 	runs   []event.RunID // whom it is about; empty: everybody
@@ -214,7 +327,8 @@ type news struct {
 const maxRuns = 64
 
 func newsOf(events []event.Event) news {
-	n := news{head: events[len(events)-1].Seq, turn: slices.ContainsFunc(events, settles)}
+	last := &events[len(events)-1]
+	n := news{head: last.Seq, epoch: last.Epoch, turn: slices.ContainsFunc(events, settles)}
 	for i := range events {
 		run := events[i].RunID
 		if run == "" || len(n.runs) == maxRuns {
@@ -270,42 +384,77 @@ type room struct {
 
 	mu     sync.Mutex
 	subs   []*Subscription
+	ears   int      // subscriptions that hear deltas
 	deltas []*Delta // a ring of the last ones, by number
 	count  uint64   // deltas so far
+	losses uint64   // how often some may have been lost on their way here
+	epoch  int64    // the highest that was seen
+	last   *Delta   // the last numbered one
 	later  *news    // that are still to be rung beside
 	crying bool
 }
 
-func (r *room) add(s *Subscription) {
+// add takes a subscription in; true: it is the first that hears deltas.
+func (r *room) add(s *Subscription) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.at, s.next = len(r.subs), r.count
+	s.at, s.next, s.losses = len(r.subs), r.count, r.losses
 	r.subs = append(r.subs, s)
+	if s.deltas {
+		r.ears++
+	}
+	return s.deltas && r.ears == 1
 }
 
-// remove takes a subscription out; true: nobody is left.
-func (r *room) remove(s *Subscription) bool {
+// remove takes a subscription out. empty: nobody is left; deaf: it was the last
+// that heard deltas.
+func (r *room) remove(s *Subscription) (empty, deaf bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.at < 0 {
-		return len(r.subs) == 0
+		return len(r.subs) == 0, false
 	}
 	last := r.subs[len(r.subs)-1]
 	r.subs[s.at], last.at = last, s.at
 	r.subs[len(r.subs)-1] = nil
 	r.subs = r.subs[:len(r.subs)-1]
 	s.at = -1
-	return len(r.subs) == 0
+	if s.deltas {
+		r.ears--
+	}
+	return len(r.subs) == 0, s.deltas && r.ears == 0
 }
 
-// put keeps a delta; false: nobody hears any.
+// hand keeps a delta and rings who hears it.
+func (r *room) hand(h *Hub, d *Delta) {
+	if r.put(d) {
+		r.tell(h, news{deltas: true, runs: []event.RunID{event.RunID(d.RunID)}})
+	}
+}
+
+// lose notes that deltas may be missing.
+func (r *room) lose(h *Hub) {
+	r.mu.Lock()
+	r.losses++
+	r.mu.Unlock()
+	r.tell(h, news{deltas: true})
+}
+
+// put keeps a delta; false: nobody hears any, or nobody may hear this one.
 func (r *room) put(d *Delta) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.deltas == nil {
-		if !slices.ContainsFunc(r.subs, func(s *Subscription) bool { return s.deltas }) {
-			return false
+	if r.ears == 0 || d.Epoch != 0 && d.Epoch < r.epoch { // a former owner's (I-11)
+		return false
+	}
+	if d.Number != 0 {
+		if l := r.last; l != nil && d.Number <= l.Number && d.Attempt == l.Attempt && d.Epoch == l.Epoch && d.StepID == l.StepID {
+			return false // it was here already
 		}
+		r.last = d
+	}
+	r.epoch = max(r.epoch, d.Epoch)
+	if r.deltas == nil {
 		r.deltas = make([]*Delta, DeltaBuffer)
 	}
 	r.deltas[r.count%DeltaBuffer] = d
@@ -313,12 +462,18 @@ func (r *room) put(d *Delta) bool {
 	return true
 }
 
+// skip goes on to the oldest delta that is kept. Whether those that were let go
+// were about the subscription's run is not known any more.
+func (r *room) skip(s *Subscription) {
+	if r.count-s.next > DeltaBuffer {
+		s.next, s.slow = r.count-DeltaBuffer, true
+	}
+}
+
 func (r *room) take(s *Subscription) *Delta {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.count-s.next > DeltaBuffer {
-		s.next = r.count - DeltaBuffer
-	}
+	r.skip(s)
 	for s.next < r.count {
 		d := r.deltas[s.next%DeltaBuffer]
 		s.next++
@@ -336,6 +491,7 @@ func (r *room) tell(h *Hub, n news) {
 	if n.head > r.head.Load() {
 		r.head.Store(n.head)
 	}
+	r.epoch = max(r.epoch, n.epoch)
 	if len(r.subs) <= direct && !r.crying {
 		for _, s := range r.subs {
 			n.ring(s)

@@ -221,3 +221,155 @@ func TestAtOnce(t *testing.T) {
 		t.Error("somebody is left")
 	}
 }
+
+// What one hears of by its head alone rings everybody once, and what is known rings nobody.
+func TestTell(t *testing.T) {
+	var h live.Hub
+	h.Tell("session:a", 1) // nobody is there
+	a, quiet, other, all := h.Follow("session:a", "run_1"), h.Watch("session:a"), h.Subscribe("session:b"), h.Subscribe("")
+	for _, s := range []*live.Subscription{a, quiet, other, all} {
+		defer s.Close()
+	}
+	quiet.Narrow("run_1")
+	h.Tell("session:a", 4)
+	if !rung(a) || !rung(quiet) || rung(other) || !rung(all) || a.Head() != 4 {
+		t.Errorf("the head is %d, or a bell was not rung", a.Head())
+	}
+	h.Ring("session:a", grown(6, "run_1"))
+	rung(a)
+	for _, known := range []int64{6, 5, 0, -1} {
+		if h.Tell("session:a", known); rung(a) || rung(quiet) || a.Head() != 6 {
+			t.Errorf("%d was known", known)
+		}
+	}
+}
+
+// I-11, I-17: what comes twice and what a former owner sends is not heard,
+// whether the claim was seen by its event or by the new owner's deltas.
+func TestLateAndDouble(t *testing.T) {
+	var h live.Hub
+	s := h.Subscribe("session:a")
+	defer s.Close()
+	send := func(epoch, number int64, step string, attempt int) {
+		h.Deliver("session:a", api.Delta{StepID: step, Attempt: attempt, Epoch: epoch, Number: number, Text: fmt.Sprintf("%d %d %s %d", epoch, number, step, attempt)})
+	}
+	want := func(list ...string) {
+		t.Helper()
+		var got []string
+		for d := s.Delta(); d != nil; d = s.Delta() {
+			got = append(got, d.Text)
+		}
+		if !slices.Equal(got, list) {
+			t.Fatalf("got %q, want %q", got, list)
+		}
+	}
+	for _, n := range []int64{1, 2, 2, 1, 4, 3} { // 3 was told of as missing when 4 came
+		send(1, n, "s", 1)
+	}
+	want("1 1 s 1", "1 2 s 1", "1 4 s 1")
+	send(1, 1, "s", 2) // numbers begin anew
+	send(1, 1, "t", 2)
+	want("1 1 s 2", "1 1 t 2")
+	claimed := grown(9, "")
+	claimed[0].Epoch = 2
+	h.Ring("session:a", claimed)
+	send(1, 2, "t", 2)
+	h.Publish("session:a", api.Delta{StepID: "t", Attempt: 2, Epoch: 1, Number: 3}) // nor by who wakes up here
+	want()
+	send(2, 1, "t", 3)
+	send(3, 1, "t", 4) // its claim is still on its way
+	send(2, 2, "t", 3)
+	want("2 1 t 3", "3 1 t 4")
+	h.Deliver("session:a", api.Delta{Text: "bare"}) // whose owner says nothing of epochs
+	want("bare")
+}
+
+// Who is too slow is told so, once; and everybody where the way was lossy.
+func TestLost(t *testing.T) {
+	var h live.Hub
+	s, ready, all, deaf := h.Subscribe("session:a"), h.Subscribe("session:a"), h.Subscribe(""), h.Watch("session:a")
+	for i := range live.DeltaBuffer {
+		h.Publish("session:a", api.Delta{Part: i})
+	}
+	if s.Lost() != live.None {
+		t.Error("nothing is lost yet")
+	}
+	for ready.Delta() != nil {
+	}
+	h.Publish("session:a", api.Delta{Part: -1})
+	if s.Lost() != live.Slow || s.Lost() != live.None || ready.Lost() != live.None {
+		t.Error("one delta too many")
+	}
+	if d := s.Delta(); d.Part != 1 || s.Lost() != live.None {
+		t.Errorf("%+v", d)
+	}
+	rung(s)
+	h.Lost("session:b")
+	if s.Lost() != live.None || rung(s) {
+		t.Error("another stream lost something")
+	}
+	h.Lost("session:b", "session:a")
+	late := h.Subscribe("session:a")
+	for _, x := range []*live.Subscription{s, ready} {
+		if !rung(x) || x.Lost() != live.Bus || x.Lost() != live.None {
+			t.Error("what was lost is told once")
+		}
+	}
+	if late.Lost() != live.None || all.Lost() != live.None || deaf.Lost() != live.None || rung(deaf) {
+		t.Error("told to who could not have heard it")
+	}
+	if h.Lost(); late.Lost() != live.Bus {
+		t.Error("lost everywhere")
+	}
+	before := h.Shifts()
+	if h.Shift(); !rung(late) || h.Shifts() != before+1 {
+		t.Error("nobody learns that the way has changed")
+	}
+}
+
+// way is a Far that writes down what it is asked.
+type way struct {
+	wants bool
+	log   []string
+}
+
+func (w *way) Wants(event.Stream) bool { return w.wants }
+func (w *way) Send(s event.Stream, d *live.Delta) {
+	w.log = append(w.log, fmt.Sprint("send ", s, " ", d.Part))
+}
+
+func (w *way) Listen(s event.Stream, on bool) {
+	w.log = append(w.log, fmt.Sprint("listen ", s, " ", on))
+}
+
+// The way to other nodes learns when the first one here hears deltas of a
+// stream, and when the last one leaves; it gets what is published here, never
+// what came from there.
+func TestFar(t *testing.T) {
+	var h live.Hub
+	w := &way{}
+	h.Connect(w)
+	if h.Listening("session:a") {
+		t.Error("nobody listens")
+	}
+	if w.wants = true; !h.Listening("session:a") {
+		t.Error("somebody listens elsewhere")
+	}
+	quiet, all := h.Watch("session:a"), h.Subscribe("")
+	a := h.Follow("session:a", "run_1")
+	b := h.Follow("session:a", "run_2")
+	h.Publish("session:a", api.Delta{Part: 1})
+	h.Deliver("session:a", api.Delta{Part: 2})
+	h.Publish("session:b", api.Delta{Part: 3})
+	a.Close()
+	a.Close()
+	b.Close()
+	c := h.Subscribe("session:a")
+	c.Close()
+	quiet.Close()
+	all.Close()
+	want := []string{"listen session:a true", "send session:a 1", "send session:b 3", "listen session:a false", "listen session:a true", "listen session:a false"}
+	if !slices.Equal(w.log, want) {
+		t.Errorf("%q, want %q", w.log, want)
+	}
+}

@@ -391,6 +391,9 @@ func (r *Run) applyCall(e *event.Event) {
 		}
 	case *event.ToolStarted:
 		c.State, c.Attempt, c.Epoch = CallStarted, 1, e.Epoch
+		if d.Snapshot != nil {
+			r.Step.FilesBefore = d.Snapshot
+		}
 	case *event.ToolRetrying:
 		c.State, c.Attempt, c.Epoch, c.RetryAt = CallStarted, d.Attempt, e.Epoch, d.At
 		if d.At != "" {

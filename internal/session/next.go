@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/policy"
 )
 
-// Action is what a state asks for: one of Append, CallModel, RunTool, Abort, Resolve.
+// Action is what a state asks for: one of Append, CallModel, RunTool,
+// CaptureFiles, Abort, Resolve.
 type Action interface{ action() }
 
 // Append is a decision: these events follow from the state. NotBefore delays
@@ -250,9 +251,13 @@ func (s *State) settle() []Action {
 		return decide(w)
 	}
 	var acts []Action
-	for _, c := range st.Calls {
+	for i, c := range st.Calls {
 		if c.State == CallStarted {
 			acts = append(acts, RunTool{Call: c.ID, Attempt: c.Attempt})
+		}
+		if c.State == CallAllowed && !s.behind(i) && s.awaitsFiles(c) {
+			acts = append(acts, CaptureFiles{Step: st.ID})
+			break // there may be several that wait for it
 		}
 	}
 	if acts != nil {
@@ -269,6 +274,9 @@ func (s *State) settle() []Action {
 			return decide(w)
 		}
 	}
+	if s.wantsFiles() {
+		return []Action{CaptureFiles{Step: st.ID, After: true}}
+	}
 	s.closeTurn(w)
 	return decide(w)
 }
@@ -279,7 +287,7 @@ func (s *State) closeTurn(w *script) {
 	if w.phase != PhaseObserved {
 		w.enter(PhaseObserved)
 	}
-	w.add(&event.StepEnded{Finish: string(st.Finish), MessageID: messageID(st.ID), Usage: TokenUsage(st.Usage)})
+	w.add(s.ended(st))
 	switch {
 	case st.Repair > 0: // calls on a repair turn: the reply counts as one wrong answer
 		s.wrong(w, "$: the answer calls a tool instead of giving the corrected JSON")
@@ -305,7 +313,7 @@ func (s *State) checkCalls(w *script) bool {
 	}
 	for i, c := range st.Calls {
 		allowed := c.State == CallAllowed || c.State == CallRequested && s.allow(w, c)
-		if allowed && !s.behind(i) {
+		if allowed && !s.behind(i) && !s.awaitsFiles(c) {
 			start = append(start, c)
 		}
 	}
@@ -315,8 +323,14 @@ func (s *State) checkCalls(w *script) bool {
 	if len(start) > 0 && w.phase == PhasePolicy {
 		w.enter(PhaseActing)
 	}
+	recorded := false
 	for _, c := range start {
-		w.about(c.ID, &event.ToolStarted{Level: c.Level, Name: c.Name})
+		d := &event.ToolStarted{Level: c.Level, Name: c.Name}
+		if !recorded {
+			d.Snapshot = s.filesBefore(c)
+			recorded = d.Snapshot != nil
+		}
+		w.about(c.ID, d)
 	}
 	return len(w.out) > 0
 }

@@ -53,6 +53,7 @@ type State struct {
 	shown   int    // entries in history
 	bytes   int    // of history in memory, roughly
 	omitted int    // entries of earlier runs that the limit dropped
+	files   filesSeen
 }
 
 // Session status.
@@ -137,6 +138,8 @@ type Step struct {
 	Bytes  int // of what came before the pauses, as the engine counts an answer
 	// Compacted: the context was compacted because an attempt's request was too large.
 	Compacted bool
+	// FilesBefore: the workspace before the first call that may have changed it.
+	FilesBefore *event.FileSnapshot
 }
 
 // Attempt is the last physical attempt of a step.

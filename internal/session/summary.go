@@ -23,6 +23,7 @@ const (
 	leastBytes    = 8_000   // of all, always
 	mostBytes     = 4 << 20
 	halvings      = 5
+	leftBytes     = 40    // of the line that says what is left out
 	firstBytes    = 2_000 // of the first request, shown with each summary
 	requestBytes  = 3     // for a token, on the safe side
 )
@@ -200,40 +201,37 @@ func (b *builder) quotes(items []Item) []quote {
 	return list
 }
 
+// line writes an entry, its bound halved some times.
+func (q *quote) line(half int) string {
+	out := canonjson.AppendString([]byte(`{"who":`), q.who)
+	if q.name != "" {
+		out = canonjson.AppendString(append(out, `,"tool":`...), q.name)
+	}
+	out = canonjson.AppendString(append(out, `,"text":`...), cutText(q.text, q.most>>half))
+	return string(append(out, "}\n"...))
+}
+
 // quoted writes entries, a line each, within a bound in bytes.
 func quoted(list []quote, most int) string {
-	write := func(list []quote, left, half int) string {
-		var out []byte
+	lines := make([]string, len(list))
+	total := 0
+	for half := range halvings + 1 {
+		total = 0
 		for i := range list {
-			q := &list[i]
-			out = canonjson.AppendString(append(out, `{"who":`...), q.who)
-			if q.name != "" {
-				out = canonjson.AppendString(append(out, `,"tool":`...), q.name)
-			}
-			out = canonjson.AppendString(append(out, `,"text":`...), cutText(q.text, q.most>>half))
-			out = append(out, "}\n"...)
-			if i == 0 && left > 0 {
-				out = append(out, `{"left_out":`+strconv.Itoa(left)+"}\n"...)
-			}
+			lines[i] = list[i].line(half)
+			total += len(lines[i])
 		}
-		return string(out)
-	}
-	for half := range halvings {
-		if text := write(list, 0, half); len(text) <= most {
-			return text
+		if total <= most {
+			return strings.Join(lines, "")
 		}
 	}
-	// The first entry stays: it is what all began with.
-	for left := len(list)/8 + 1; left < len(list)-1; left += len(list)/8 + 1 {
-		rest := append(list[:1:1], list[1+left:]...)
-		if text := write(rest, left, halvings); len(text) <= most {
-			return text
-		}
+	// The first entry stays: it is what all began with. Behind it the newest.
+	left := 0
+	for left+1 < len(lines) && total > most-leftBytes {
+		left++
+		total -= len(lines[left])
 	}
-	if len(list) > 2 {
-		list = []quote{list[0], list[len(list)-1]}
-	}
-	return canonjson.CutRunes(write(list, 0, halvings), most)
+	return lines[0] + `{"left_out":` + strconv.Itoa(left) + "}\n" + strings.Join(lines[1+left:], "")
 }
 
 // headings are those of a summary.

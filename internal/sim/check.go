@@ -34,6 +34,7 @@ type Log struct {
 func NewSession() *Log {
 	return &Log{c: checker{
 		runs: map[event.RunID]*run{}, calls: map[event.CallID]*call{}, open: map[event.CallID]bool{}, keys: map[string]bool{},
+		runSeq: map[int64]event.RunID{}, ended: map[event.RunID]map[event.StepID]bool{},
 	}}
 }
 
@@ -77,6 +78,19 @@ type checker struct {
 	calls  map[event.CallID]*call
 	open   map[event.CallID]bool // of the step, not terminal
 	keys   map[string]bool
+
+	compaction *compaction
+	runSeq     map[int64]event.RunID                 // of run.created
+	ended      map[event.RunID]map[event.StepID]bool // steps with all their calls at their end
+}
+
+// compaction is the one under way.
+type compaction struct {
+	id      event.StepID
+	started *event.CompactionStarted
+	attempt int
+	open    bool
+	summary bool
 }
 
 type run struct {
@@ -140,6 +154,7 @@ func (c *checker) event() {
 			c.keys[k.KeyHash] = true
 		}
 		c.runs[e.RunID] = &run{created: d}
+		c.runSeq[e.Seq], c.ended[e.RunID] = e.RunID, map[event.StepID]bool{}
 		c.queue = append(c.queue, e.RunID)
 	case *event.RunStarted:
 		r := c.run()
@@ -170,8 +185,64 @@ func (c *checker) event() {
 	case *event.OutputEmitted:
 		c.output(d)
 	default:
-		c.stepEvent()
+		if !c.compactionEvent() {
+			c.stepEvent()
+		}
 	}
+}
+
+// compactionEvent holds compactions to their rules: one at a time, no call open
+// and no step going on meanwhile, nothing but a model asked (I-10), the window
+// moved only by a summary, and its beginning never between a call and its result
+// (I-13): at a run, or at a step of it all of whose calls are at their end.
+func (c *checker) compactionEvent() bool {
+	e, at := c.e, c.compaction
+	if at != nil && e.StepID != at.id {
+		switch e.Data.(type) {
+		case *event.StepStarted, *event.ModelCallStarted, *event.ToolStarted, *event.RunStarted, *event.RunCompleted, *event.RunFailed, *event.OutputEmitted, *event.StepEnded, *event.StepFailed:
+			c.must(false, "nothing goes on while the context is compacted")
+		}
+		return false
+	}
+	switch d := e.Data.(type) {
+	case *event.CompactionRequested:
+		return true
+	case *event.CompactionStarted:
+		c.must(at == nil && len(c.open) == 0 && (e.RunID == "" || e.RunID == c.active), "one compaction at a time, with no call open")
+		c.must((e.RunID == "") == (d.Reason == event.CompactManual) && d.Entries > 0, "a compaction has its reason, and something to stand for")
+		run := c.runSeq[d.TailSeq]
+		c.must(run != "" && (d.TailStep == "" || c.ended[run][d.TailStep]), "I-13 the kept tail begins at a run, or at a step that has ended")
+		c.compaction = &compaction{id: e.StepID, started: d}
+		return true
+	case *event.CompactionFailed:
+		c.must(at != nil && !at.open || at == nil && d.Number == 0, "a compaction ends once, when its attempt has ended")
+		c.compaction = nil
+		return true
+	}
+	if at == nil {
+		return false
+	}
+	switch d := e.Data.(type) {
+	case *event.ModelCallStarted:
+		c.must(!at.open && !at.summary && d.Attempt == at.attempt+1, "one attempt after the other")
+		at.attempt, at.open = d.Attempt, true
+	case *event.ModelCallCompleted:
+		c.must(at.open && d.Attempt == at.attempt, "an attempt ends once")
+		at.open = false
+	case *event.ModelCallFailed:
+		c.must(at.open && d.Attempt == at.attempt, "an attempt ends once")
+		at.open = false
+	case *event.RetryScheduled:
+	case *event.CompactionEnded:
+		c.must(!at.open && !at.summary && !d.Summary.Empty() && at.attempt > 0, "a summary comes of an attempt, and is something")
+		at.summary = true
+	case *event.ContextCompacted:
+		c.must(at.summary && d.TailSeq == at.started.TailSeq && d.TailStep == at.started.TailStep, "the window moves by a summary, to where that was begun for")
+		c.compaction = nil
+	default:
+		c.must(false, "I-10 a summary request does nothing else")
+	}
+	return true
 }
 
 // end checks the terminal event of a run.
@@ -220,6 +291,13 @@ func (c *checker) output(d *event.OutputEmitted) {
 	c.must(err == nil && string(value) == string(d.StructuredOutput), "I-09 only a conforming answer, canonical, goes out")
 }
 
+// stepOver notes a step all of whose calls are at their end.
+func (c *checker) stepOver(st *step) {
+	if steps := c.ended[c.e.RunID]; steps != nil {
+		steps[st.id] = true
+	}
+}
+
 func (c *checker) stepEvent() {
 	e := c.e
 	switch d := e.Data.(type) {
@@ -246,9 +324,13 @@ func (c *checker) stepEvent() {
 	switch d := e.Data.(type) {
 	case *event.StepEnded:
 		c.must(st.whole && len(c.open) == 0, "I-12 a step ends when every call has its terminal")
+		c.stepOver(st)
 		c.step, c.run().last = nil, st
 	case *event.StepFailed:
 		c.must(len(c.open) == 0 && !st.open, "I-12 a step ends when everything in it is closed")
+		if st.whole {
+			c.stepOver(st)
+		}
 		c.step = nil
 	case *event.ModelCallStarted:
 		c.must(!st.open && !st.whole && d.Attempt == st.attempt+1, "one attempt after the other")

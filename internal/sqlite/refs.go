@@ -39,6 +39,8 @@ func references(data event.Data) []reference {
 		if d.Idempotency != nil {
 			add(event.BlobContract, d.Idempotency.Contract)
 		}
+	case *event.CompactionEnded:
+		text(d.Summary)
 	case *event.AttentionResolved:
 		text(d.Output)
 	case *event.OutputEmitted:
