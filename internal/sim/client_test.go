@@ -226,8 +226,10 @@ func (c *client) command() {
 		}
 	case n < 91:
 		c.ask("POST", at+"/close", "", map[string]string{"reason": "enough"})
-	case n < 96:
+	case n < 94:
 		c.again()
+	case n < 97:
+		c.ask("POST", at+"/compact", "", nil)
 	default:
 		c.h.clients.follow(c, s)
 	}

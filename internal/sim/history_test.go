@@ -295,6 +295,13 @@ func (h *history) drawFault() (decision, bool) {
 		return decision{}, false
 	}
 	n := nodes[r.IntN(len(nodes))]
+	if r.IntN(2) == 0 { // one that is in the middle of something
+		for _, p := range h.sched.ready() {
+			if p.kind == outside && !p.n.stopping {
+				n = p.n
+			}
+		}
+	}
 	long := []string{"200ms", "3s", "12s", "40s"}[r.IntN(4)]
 	switch r.IntN(8) {
 	case 0:

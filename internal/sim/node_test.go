@@ -76,10 +76,11 @@ const configuration = `
 listen: 127.0.0.1:0
 default_route: main
 routes:
-  main: {provider: openai_compatible, base_url: "http://127.0.0.1:1/v1", model: m}
+  main: {provider: openai_compatible, base_url: "http://127.0.0.1:1/v1", model: m, capabilities: {context: 2000, output: 200}}
   other: {provider: openai_compatible, base_url: "http://127.0.0.1:1/v1", model: n}
 secrets: {hooks: {env: HOLDFAST_SIM_NONE}}
 targets: {signing_secret: hooks, allow_private: ["127.0.0.0/8"]}
+compaction: {buffer: 200, keep: 200}
 delivery: {max_attempts: 4, initial_backoff: 1s, max_backoff: 1m, timeout: 5s}
 limits: {active_sessions: %d, cached_sessions: 2, parallel_tools: 3}
 shutdown: {drain: 8s}

@@ -48,8 +48,10 @@ type stream struct {
 	owner  *node // that claimed the epoch
 	holder *node // nil: nobody
 
-	active  event.RunID
-	attempt attemptSeen // of a session: the last that was started
+	active     event.RunID
+	attempt    attemptSeen  // of a session: the last that was started
+	notool     bool         // in the step that is open
+	summarises *event.Route // that the compaction under way is pinned to
 }
 
 type attemptSeen struct {
@@ -60,6 +62,10 @@ type attemptSeen struct {
 	epoch  int64
 	asked  int
 	notool bool
+	said   string // text that the node was given
+	kept   string // text that it recorded
+	large  bool   // not all of that stands in the log
+	over   bool   // its end was just recorded
 }
 
 type runSeen struct {
@@ -325,6 +331,12 @@ func (w *watch) committed(stamps []eventlog.Stamp) *node {
 		for _, text := range st.log.Found()[before:] {
 			w.note("%s", text)
 		}
+		if a := &st.attempt; a.over {
+			a.over = false
+			if a.by == w.by && !a.large && !a.step.IsCompaction() && a.kept != a.said {
+				w.note("I-19: of the attempt %s/%d %q was kept, and %q was said", a.step, a.number, a.kept, a.said)
+			}
+		}
 	}
 	return w.by
 }
@@ -370,11 +382,18 @@ func (w *watch) event(st *stream, e *event.Event) {
 			w.owed[t.DeliveryID] = t.TargetID
 		}
 	case *event.StepStarted:
-		st.attempt.notool = d.NoTools
+		st.notool = d.NoTools
+	case *event.CompactionStarted:
+		st.summarises = &d.Route
+	case *event.ContextCompacted, *event.CompactionFailed:
+		st.summarises = nil
 	case *event.ModelCallStarted:
-		st.attempt = attemptSeen{step: e.StepID, number: d.Attempt, open: true, by: w.by, epoch: e.Epoch, notool: st.attempt.notool}
+		st.attempt = attemptSeen{step: e.StepID, number: d.Attempt, open: true, by: w.by, epoch: e.Epoch, notool: st.notool || st.summarises != nil}
 	case *event.ModelCallCompleted, *event.ModelCallFailed:
-		st.attempt.open = false
+		st.attempt.open, st.attempt.over = false, true
+	case *event.TextEnded:
+		st.attempt.kept += d.Content.Text
+		st.attempt.large = st.attempt.large || d.Content.Ref != ""
 	default:
 		w.about(st, e)
 	}
@@ -512,10 +531,26 @@ func (w *watch) dispatching(n *node, req *llm.Request, route event.Route) {
 	case a.notool != req.NoTools:
 		w.note("I-10: the step %s says no tools: %v, the request %v", a.step, a.notool, req.NoTools)
 	}
-	if r := w.runs[st.active]; r == nil || r.ended {
+	r := w.runs[st.active]
+	pinned := st.summarises
+	if pinned == nil && (r == nil || r.ended) {
 		w.note("I-06: %s asks the model for %s, which has no active run", n.name, id)
-	} else if r.created.Route != route || req.Model != "" && req.Model != route.Model {
-		w.note("I-08: %s is pinned to %v and goes to %v", st.active, r.created.Route, route)
+		return
+	}
+	if pinned == nil {
+		pinned = &r.created.Route
+	}
+	if *pinned != route || req.Model != "" && req.Model != route.Model {
+		w.note("I-08: %s is pinned to %v and goes to %v", a.step, *pinned, route)
+	}
+}
+
+// told is told of text that a node took from the model.
+func (w *watch) told(n *node, s event.SessionID, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if st := w.streams[s.Stream()]; st != nil && st.attempt.by == n && st.attempt.open {
+		st.attempt.said += text
 	}
 }
 

@@ -111,7 +111,9 @@ func (m *model) Stream(ctx context.Context, req *llm.Request, yield func(llm.Par
 	calm := w.calm
 	w.mu.Unlock()
 	d := w.draw("model", task(req), req.Turn, req.Attempt, req.Repair, len(req.Messages))
-	if !calm && d.below(100) < 10 {
+	if n := d.below(100); !calm && n < 3 {
+		return llm.Errorf(llm.ContextOverflow, "the request is too large")
+	} else if !calm && n < 12 {
 		classes := []llm.Class{llm.RateLimit, llm.Overloaded, llm.Transport, llm.Server, llm.Auth}
 		e := llm.Errorf(classes[d.below(len(classes))], "the world says so")
 		if d.below(2) == 0 {
@@ -136,6 +138,9 @@ func (m *model) Stream(ctx context.Context, req *llm.Request, yield func(llm.Par
 				return err
 			}
 		}
+		if p.Kind == llm.TextDelta {
+			w.h.watch.told(n, sid, p.Text)
+		}
 	}
 	return nil
 }
@@ -151,6 +156,9 @@ func (w *world) say(n *node, s event.SessionID, text string) {
 }
 
 func (w *world) answer(d *draws, req *llm.Request) []llm.Part {
+	if strings.HasPrefix(req.System, "You write the record") {
+		return w.summary(d, req)
+	}
 	calls := 0
 	if n := d.below(100); !req.NoTools && n < 55 || n < 10 {
 		calls = []int{1, 1, 2, 2, 3, 9}[d.below(6)]
@@ -171,7 +179,7 @@ func (w *world) answer(d *draws, req *llm.Request) []llm.Part {
 		index++
 	}
 	for range calls {
-		names := []string{"think", "look", "look", "note", "charge", "pay", "mail", "unheard_of"}
+		names := []string{"think", "look", "note", "note", "charge", "charge", "pay", "pay", "mail", "unheard_of"}
 		name := names[d.below(len(names))]
 		args := fmt.Sprintf(`{"tag":%d}`, d.below(1<<30))
 		switch d.below(20) {
@@ -194,6 +202,25 @@ func (w *world) answer(d *draws, req *llm.Request) []llm.Part {
 		reason = llm.FinishLength
 	}
 	return append(list, llm.Part{Kind: llm.Finish, Reason: reason})
+}
+
+// summary is an answer to a request for one, mostly of the form that it wants.
+func (w *world) summary(d *draws, req *llm.Request) []llm.Part {
+	var b strings.Builder
+	for line := range strings.SplitSeq(req.Messages[0].Parts[0].Text, "\n") {
+		if strings.HasPrefix(line, "## ") && !strings.Contains(line, "{") {
+			fmt.Fprintf(&b, "%s\nnone\n\n", line)
+		}
+	}
+	text := b.String()
+	if d.below(6) == 0 {
+		text = "I would rather talk."
+	}
+	list := []llm.Part{{Kind: llm.TextStart}, {Kind: llm.TextDelta, Text: text}, {Kind: llm.TextEnd}}
+	if d.below(6) == 0 {
+		list = append(list, llm.Part{Kind: llm.ToolInputStart, Index: 1, Name: "charge"}, llm.Part{Kind: llm.ToolCallWhole, Index: 1, Name: "charge", Text: `{"tag":1}`})
+	}
+	return append(list, llm.Part{Kind: llm.Finish, Reason: llm.FinishStop})
 }
 
 // text is an answer proper: under a contract mostly one that meets it.
