@@ -416,8 +416,16 @@ func (h *history) parse(text string, ready []*parked) (decision, bool) {
 	return decision{}, false
 }
 
-// pass lets time go by until something comes.
+// pass lets time go by until something comes, or a fault is over.
 func (h *history) pass(long time.Duration) {
+	for _, n := range h.alive() {
+		if n.paused {
+			long = min(long, time.Until(n.wakes)+1)
+		}
+		if n.split != joined {
+			long = min(long, time.Until(n.heals)+1)
+		}
+	}
 	t := time.NewTimer(long)
 	defer t.Stop()
 	select {
