@@ -21,10 +21,12 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/engine"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
@@ -66,6 +68,11 @@ type Options struct {
 	// Heard. Lease is then how long a lease runs.
 	Store Store
 	Lease time.Duration
+	// Model and Send replace the adapters of models and the sender of webhooks,
+	// SnapshotEvery the number of events between two snapshots of a session, in tests.
+	Model         func(event.Route) (llm.Model, error)
+	Send          delivery.Sender
+	SnapshotEvery int64
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -173,7 +180,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	l := d.cfg.Limits
-	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
+	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log, Every: opt.SnapshotEvery})
 	if d.files, err = newFiles(d.cfg, &opt); err != nil {
 		return err
 	}
@@ -186,8 +193,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 			filed = d.files
 		}
 	}
+	model := d.routes.get
+	if opt.Model != nil {
+		model = opt.Model
+	}
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
+		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -200,6 +211,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	send, err := newSend(d.cfg, sender, opt.Random)
 	if err != nil {
 		return err
+	}
+	if opt.Send != nil {
+		send = opt.Send
 	}
 	del := d.cfg.Delivery
 	d.delivery = delivery.New(delivery.Config{

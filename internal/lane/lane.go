@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,6 +105,7 @@ func (l *Lane) take(ctx context.Context, limit int, mine bool) ([]event.SessionI
 // time, is given to others at once.
 func (l *Lane) Stop(ctx context.Context) {
 	planned := l.pool.Planned()
+	slices.Sort(planned)
 	var gone sync.WaitGroup
 	gone.Go(func() {
 		for _, id := range planned {

@@ -166,6 +166,10 @@ func (p *Pool[K]) draw() {
 			return
 		}
 		p.mu.Lock()
+		if p.stopped { // also where the time to look has come just now
+			p.mu.Unlock()
+			return
+		}
 		now := time.Now()
 		if now.Before(p.look) {
 			timer.Reset(p.look.Sub(now))
