@@ -287,3 +287,19 @@ func (c *Client) OpenAPI(ctx context.Context) (api.Raw, error) {
 	}
 	return *out, nil
 }
+
+// DiffQuery says what is compared: all of a session, a run, a step, or what lies
+// between two ends, each a step or the tree of a snapshot.
+type DiffQuery struct {
+	Run, Step, From, To string
+	Stat                bool // without the differences of texts
+}
+
+// Diff reads what changed in a session's workspace.
+func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (*api.FilesDiff, error) {
+	r := c.inSession(http.MethodGet, session, "diff").with("run", q.Run).with("step", q.Step).with("from", q.From).with("to", q.To)
+	if q.Stat {
+		r = r.with("stat", "true")
+	}
+	return call[api.FilesDiff](ctx, c, r)
+}

@@ -20,6 +20,7 @@ type follower struct {
 	live bool // show deltas: a person watches
 	open bool // a line of deltas is not ended
 
+	deaf  bool              // it was said that there is no live text
 	tools map[string]string // names of calls
 }
 
@@ -151,6 +152,23 @@ func (v *follower) delta(d *api.Delta) {
 		v.open = true
 	}
 	fmt.Fprint(v.w, clean(d.Text))
+}
+
+// from says once that there is no live text, and why.
+func (v *follower) from(where string) {
+	if !v.live || v.deaf || where != api.LiveNone {
+		return
+	}
+	v.deaf = true
+	v.endLine()
+	fmt.Fprintln(v.w, "live text is not available here: another node does the work, and no bus reaches it; texts come when they are whole")
+}
+
+// gap marks a place where live text is missing; the whole comes with its end.
+func (v *follower) gap() {
+	if v.live && v.open {
+		fmt.Fprint(v.w, " […] ")
+	}
 }
 
 func (v *follower) endLine() {

@@ -79,3 +79,31 @@ func TestFollowOverAWaiting(t *testing.T) {
 		}
 	}
 }
+
+// That there is no live text is said once, to a person, and where some is missing
+// the line says so.
+func TestFollowWithoutLiveText(t *testing.T) {
+	var b strings.Builder
+	v := &follower{w: &b, live: true}
+	v.gap() // nothing was shown yet
+	for _, where := range []string{api.LiveLocal, "", api.LiveNone, api.LiveBus, api.LiveNone} {
+		v.from(where)
+	}
+	if n := strings.Count(b.String(), "live text is not available here"); n != 1 || strings.Count(b.String(), "\n") != 1 {
+		t.Errorf("said %d times: %q", n, b.String())
+	}
+	v.delta(&api.Delta{Type: "text.delta", Text: "one"})
+	v.gap()
+	v.delta(&api.Delta{Type: "text.delta", Text: "three"})
+	v.from(api.LiveNone)
+	if !strings.HasSuffix(b.String(), "one […] three") {
+		t.Errorf("%q", b.String())
+	}
+	b.Reset()
+	v = &follower{w: &b}
+	v.from(api.LiveNone)
+	v.gap()
+	if b.Len() > 0 {
+		t.Errorf("a script is told %q", b.String())
+	}
+}

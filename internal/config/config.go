@@ -5,6 +5,8 @@ package config
 
 import (
 	"time"
+
+	"github.com/goccy/go-yaml"
 )
 
 // Config is holdfast.yaml. JSON is YAML.
@@ -24,6 +26,12 @@ type Config struct {
 	DatabaseURL Address `yaml:"database_url"`
 	// Lease is about the nodes of a cluster.
 	Lease Lease `yaml:"lease"`
+	// BusURL is a NATS server over which several nodes on one database show each
+	// other live text, such as nats://nats.internal:4222, or tls:// for one that
+	// speaks TLS; several, separated by commas, are servers of one cluster. One
+	// with a user, password or token is a reference. Absent: who is connected to
+	// another node than the one that works sees every event, and no live text.
+	BusURL Address `yaml:"bus_url"`
 	// DefaultRoute names the route of runs that name none. With one route it is that one.
 	DefaultRoute string `yaml:"default_route"`
 	// Routes are named ways to a model.
@@ -37,6 +45,9 @@ type Config struct {
 	// Compaction keeps conversations within the windows of their models: a
 	// summary takes the place of what is older. The log keeps everything.
 	Compaction Compaction `yaml:"compaction"`
+	// Files is about snapshots of workspaces, by which a step names the files
+	// that it changed.
+	Files Files `yaml:"files"`
 	// Delivery bounds the attempts of a delivery.
 	Delivery Delivery `yaml:"delivery"`
 	// Store is about the embedded database.
@@ -91,6 +102,10 @@ type Route struct {
 	FirstByte Duration `yaml:"first_byte"`
 	// Idle bounds the wait between two pieces of an answer. Default 2m.
 	Idle Duration `yaml:"idle"`
+	// SendSessionID tells the vendor which session a request is of, in headers
+	// and as the key of its cache of prompts. With false nothing of the session
+	// goes out, and such caches hit less often. Default true.
+	SendSessionID *bool `yaml:"send_session_id"`
 	// Price is what the route's model costs. Without it the cost of its calls is not known.
 	Price *Price `yaml:"price"`
 }
@@ -121,6 +136,10 @@ type Capabilities struct {
 	PDF *bool `yaml:"pdf"`
 	// Reasoning: it can be told how much to think.
 	Reasoning *bool `yaml:"reasoning"`
+	// PromptCache: the server takes what the dialect says about its cache of
+	// prompts: marks (anthropic) or a key (openai, openai_compatible). Default:
+	// yes for openai, anthropic and OpenAI's own host.
+	PromptCache *bool `yaml:"prompt_cache"`
 	// Structured is none, json_object or json_schema: how the vendor holds the
 	// model to a session's output schema. The answer is checked here in any case.
 	Structured string `yaml:"structured"`
@@ -175,6 +194,23 @@ type Ref struct {
 	File string `yaml:"file"`
 	// Secret names one of the configured secrets.
 	Secret string `yaml:"secret"`
+}
+
+// Address is a URL, or a reference to one that holds a secret.
+type Address struct {
+	Text string
+	Ref  Ref
+}
+
+// Set says whether there is one.
+func (a Address) Set() bool { return a != Address{} }
+
+// UnmarshalYAML reads a string, or a reference.
+func (a *Address) UnmarshalYAML(b []byte) error {
+	if err := yaml.Unmarshal(b, &a.Text); err == nil {
+		return nil
+	}
+	return yaml.UnmarshalWithOptions(b, &a.Ref, yaml.DisallowUnknownField())
 }
 
 // Targets is about where answers go.
@@ -244,6 +280,38 @@ type Compaction struct {
 	Route string `yaml:"route"`
 }
 
+// Files is about snapshots of workspaces: before the first call of a step that
+// may change files, and after the last.
+type Files struct {
+	// Off: no snapshots are made.
+	Off bool `yaml:"off"`
+	// Dir is the folder that holds them, private to this node, and no part of a
+	// workspace. Default: files in data_dir.
+	Dir string `yaml:"dir"`
+	// Ignore lists what no snapshot holds, as globs of workspace tools (see
+	// workspace.md). Default: node_modules, __pycache__, .venv. Never held are
+	// .git and names that begin with .holdfast-.
+	Ignore []string `yaml:"ignore"`
+	// NoGitignore: the .gitignore files of a workspace say nothing. By default
+	// what they name is left out, also when a tool wrote them.
+	NoGitignore bool `yaml:"no_gitignore"`
+	// FileBytes of a file whose content is held; of a larger one it is known only
+	// that it changed. Default 2 MiB.
+	FileBytes int `yaml:"file_bytes"`
+	// TreeBytes of all held files of a snapshot; of a larger workspace there is
+	// none. Default 256 MiB.
+	TreeBytes int `yaml:"tree_bytes"`
+	// TreeFiles is how many files and folders a snapshot holds; of a larger
+	// workspace there is none. Default 50000.
+	TreeFiles int `yaml:"tree_files"`
+	// Keep is how many snapshots of a session are kept, the newest. Default 200.
+	Keep int `yaml:"keep"`
+	// WorkspaceBytes of all snapshots of a workspace; the oldest give way. Default 1 GiB.
+	WorkspaceBytes int `yaml:"workspace_bytes"`
+	// Timeout of one snapshot; a slower one is given up. Default 10s.
+	Timeout Duration `yaml:"timeout"`
+}
+
 // Delivery bounds the attempts of a delivery.
 type Delivery struct {
 	// MaxAttempts before the dead letter. Default 12.
@@ -289,7 +357,7 @@ type Limits struct {
 	// UnusedAssets is how long a file that no run uses is kept; it is looked for
 	// at the start and once an hour. Default 24h.
 	UnusedAssets Duration `yaml:"unused_assets"`
-	// AnswerBytes of one model answer. Default 16 MiB.
+	// AnswerBytes of one model answer, over its pauses. Default 16 MiB.
 	AnswerBytes int `yaml:"answer_bytes"`
 	// ToolOutputBytes of a tool result that the model is shown; the rest is
 	// kept aside. Default 32 KiB.
@@ -298,6 +366,10 @@ type Limits struct {
 	ModelTimeout Duration `yaml:"model_timeout"`
 	// ToolTimeout of a call whose tool names none. Default 1m.
 	ToolTimeout Duration `yaml:"tool_timeout"`
+	// StreamWrite is how long a reader may take for each 32 KiB of a stream or an
+	// answer. One that is slower is cut off, and told where to go on if it takes
+	// what it was sent within half as long again. Default 10s.
+	StreamWrite Duration `yaml:"stream_write"`
 	// Streams is how many event streams and waits are open at once, each some
 	// 40 KiB and one open file of the process. Default 20000.
 	Streams int `yaml:"streams"`

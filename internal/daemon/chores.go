@@ -35,6 +35,9 @@ func (c *chores) start(d *Daemon) {
 		defer tick.Stop()
 		for {
 			d.collectAssets(ctx)
+			if d.files != nil {
+				d.files.tidy(ctx, d.store, d.log)
+			}
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -54,7 +57,7 @@ func (c *chores) stop() {
 // forgetLeftovers deletes the workspace folders of erased sessions that a
 // process left when it died between the commit and the folder.
 func (d *Daemon) forgetLeftovers(ctx context.Context) {
-	forget := forget(d.cfg)
+	forget := forget(d.cfg, d.files)
 	for _, t := range d.cfg.Tools {
 		if t.Type != "workspace" || t.Shared {
 			continue

@@ -17,13 +17,16 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/bus"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/engine"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
@@ -65,6 +68,11 @@ type Options struct {
 	// Heard. Lease is then how long a lease runs.
 	Store Store
 	Lease time.Duration
+	// Model and Send replace the adapters of models and the sender of webhooks,
+	// SnapshotEvery the number of events between two snapshots of a session, in tests.
+	Model         func(event.Route) (llm.Model, error)
+	Send          delivery.Sender
+	SnapshotEvery int64
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -79,10 +87,12 @@ type Daemon struct {
 	random    io.Reader
 	backend   backend // nil: the store is somebody else's
 	store     Store
+	node      eventlog.Node // this process life
 	tenure    *tenure.Tenure
 	hub       live.Hub
 	lane      *lane.Lane
 	snapshots *snapshot.Room
+	files     *files // nil: no snapshots of workspaces are made
 	delivery  *delivery.Room
 	routes    *routes
 	intake    *admission.Admission
@@ -92,6 +102,10 @@ type Daemon struct {
 	chores    chores
 	metrics   *metrics.Metrics
 	exporter  *otlp.Exporter // nil: nothing is sent
+	bus       *bus.Bus       // nil: there is none
+
+	// Of a cluster: other nodes use the store too.
+	shared bool
 
 	mu      sync.Mutex
 	ready   bool
@@ -116,10 +130,16 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	}
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
 	d.metrics = d.newMetrics()
+	if err := d.newNode(opt); err != nil {
+		return nil, err
+	}
 	if err := d.openStore(ctx, opt); err != nil {
 		return nil, err
 	}
 	if err := d.wire(ctx, opt); err != nil {
+		for _, c := range d.closers {
+			c()
+		}
 		return nil, errors.Join(err, d.closeStore(ctx))
 	}
 	return d, nil
@@ -152,16 +172,33 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if err := d.newTenure(opt, tools); err != nil {
-		return err
-	}
+	d.newTenure(opt, tools)
 	if d.exporter, err = d.newExporter(opt); err != nil {
 		return err
 	}
+	if err := d.openBus(opt); err != nil {
+		return err
+	}
 	l := d.cfg.Limits
-	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
+	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log, Every: opt.SnapshotEvery})
+	if d.files, err = newFiles(d.cfg, &opt); err != nil {
+		return err
+	}
+	var filed engine.Files
+	var shown httpapi.Files
+	if d.files != nil {
+		d.closers = append(d.closers, d.files.store.Close)
+		shown = d.files
+		if d.files.makes {
+			filed = d.files
+		}
+	}
+	model := d.routes.get
+	if opt.Model != nil {
+		model = opt.Model
+	}
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
+		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -175,6 +212,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
+	if opt.Send != nil {
+		send = opt.Send
+	}
 	del := d.cfg.Delivery
 	d.delivery = delivery.New(delivery.Config{
 		Store: d.store, Tenure: d.tenure, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
@@ -187,12 +227,13 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg, d.files), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
-		Ready: d.isReady, Metrics: d.metrics.Text, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
+		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
 }
@@ -227,6 +268,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	d.lane.Start()
 	d.delivery.Start()
 	d.chores.start(d)
+	d.startBus()
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()
@@ -291,6 +333,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	d.tenure.Stop(context.WithoutCancel(ctx)) // what is left belongs to whoever comes
 	d.snapshots.Stop(drain)
 	d.hub.Wait()
+	d.stopBus()
 	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -122,7 +123,20 @@ func makeModel(cfg *config.Config, name, model string, transport http.RoundTripp
 	if err != nil {
 		return nil, cfg.Mistake(path, "%v", err)
 	}
+	if r.SendSessionID != nil && !*r.SendSessionID {
+		m = nameless{m}
+	}
 	return m, nil
+}
+
+// nameless is a model that is not told which session it works for: no adapter
+// can send what it does not have.
+type nameless struct{ llm.Model }
+
+func (n nameless) Stream(ctx context.Context, req *llm.Request, yield func(llm.Part) error) error {
+	r := *req
+	r.SessionID, r.ParentSessionID = "", ""
+	return n.Model.Stream(ctx, &r, yield)
 }
 
 // goodBase says whether an address may be the beginning of a vendor's. Empty: the vendor's own.
@@ -165,6 +179,9 @@ func capabilities(r *config.Route, model string) llm.Capabilities {
 	if r.Provider == "scripted" { // it reads nothing, and minds nothing
 		caps = llm.Capabilities{Tools: true, Images: true, PDF: true}
 	}
+	if u, err := url.Parse(r.BaseURL); err == nil && strings.EqualFold(u.Hostname(), "api.openai.com") {
+		caps.PromptCache = true // others may refuse a member that they do not know
+	}
 	o := &r.Capabilities
 	if o.Context > 0 {
 		caps.Context = int64(o.Context)
@@ -172,7 +189,7 @@ func capabilities(r *config.Route, model string) llm.Capabilities {
 	if o.Output > 0 {
 		caps.Output = int64(o.Output)
 	}
-	for _, f := range []struct{ said, to *bool }{{o.Tools, &caps.Tools}, {o.Images, &caps.Images}, {o.PDF, &caps.PDF}, {o.Reasoning, &caps.Reasoning}} {
+	for _, f := range []struct{ said, to *bool }{{o.Tools, &caps.Tools}, {o.Images, &caps.Images}, {o.PDF, &caps.PDF}, {o.Reasoning, &caps.Reasoning}, {o.PromptCache, &caps.PromptCache}} {
 		if f.said != nil {
 			*f.to = *f.said
 		}

@@ -14,6 +14,8 @@
 //	refs/SESSION/TIME-… the trees of a session, the newest last
 //	busy                there while a snapshot is being made
 //
+// and beside the spaces stand node, the name of the store, and lock.
+//
 // What no tree of a space refers to is swept. Nothing is synced: content is held
 // against its name when it is read, so that what a power cut takes is missed and
 // never mistaken.
@@ -21,8 +23,10 @@ package filetree
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -40,6 +44,10 @@ import (
 type Config struct {
 	// Dir is the folder of the store, made with mode 0700. One process uses it at a time.
 	Dir string
+	// Host is part of the store's name, for people; what else is in it is drawn
+	// from Random (default crypto/rand) when the store is made.
+	Host   string
+	Random io.Reader
 	// Ignore are patterns of internal/glob: files and folders that no snapshot
 	// holds, beside those that never count. Nil: DefaultIgnore.
 	Ignore []string
@@ -86,6 +94,8 @@ type Place struct {
 // Store keeps snapshots. It is safe for concurrent use; Close ends it.
 type Store struct {
 	cfg    Config
+	node   string
+	lock   *os.File
 	ignore []*glob.Pattern
 	names  map[string]bool // those of them that are plain names
 
@@ -93,8 +103,9 @@ type Store struct {
 	spaces  map[string]*space
 	indexed int // entries of all indexes
 	closed  bool
-	work    sync.WaitGroup // sweeps
-	reads   atomic.Int64   // files that were opened, for tests
+	work    sync.WaitGroup    // sweeps
+	reads   atomic.Int64      // files that were opened, for tests
+	looked  func(path string) // set by tests: a name was looked at and is not opened yet
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -147,6 +158,16 @@ func New(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("snapshots of files: %w", err)
 	}
+	var err error
+	if s.lock, err = lock(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("snapshots of files: %w", err)
+	}
+	if cfg.Random == nil {
+		cfg.Random = rand.Reader
+	}
+	if s.node, err = nameOf(s.path("node"), cfg.Host, cfg.Random); err != nil {
+		return nil, errors.Join(fmt.Errorf("snapshots of files: %w", err), s.lock.Close())
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -154,13 +175,21 @@ func New(cfg Config) (*Store, error) {
 // Dir is the folder of the store.
 func (s *Store) Dir() string { return s.cfg.Dir }
 
-// Close ends sweeps and waits for them. Nothing new begins.
+// Node is the name of the store: no other has it.
+func (s *Store) Node() string { return s.node }
+
+// Close ends sweeps, waits for them and lets the folder go. Nothing may be
+// asked of the store any more.
 func (s *Store) Close() {
 	s.mu.Lock()
+	again := s.closed
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel()
 	s.work.Wait()
+	if !again {
+		_ = s.lock.Close()
+	}
 }
 
 func def[T int | int64 | time.Duration](p *T, v T) {
