@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,6 +129,7 @@ func (r *Room) take(ctx context.Context, limit int, mine bool) ([]event.TargetID
 // wait for their time are given to others at once.
 func (r *Room) Stop(ctx context.Context) {
 	planned := r.pool.Planned()
+	slices.Sort(planned)
 	var gone sync.WaitGroup
 	gone.Go(func() {
 		for _, id := range planned {

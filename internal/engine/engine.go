@@ -295,24 +295,51 @@ func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.T
 			}
 			timer = time.After(due.Sub(now))
 		}
-		select {
-		case o := <-d.outcomes:
-			d.took(o)
-			d.drainOutcomes()
-			if d.lost {
-				return time.Time{}, eventlog.ErrFenced
-			}
-		case <-bell:
-			if err := d.catchUp(ctx); err != nil {
-				return time.Time{}, err
-			}
-		case <-timer:
-		case <-draining:
+		rung, over, err := d.await(ctx, bell, timer, draining)
+		if over {
 			d.draining, draining = true, nil
-		case <-ctx.Done():
-			return time.Time{}, ctx.Err()
+		}
+		if err == nil && d.lost {
+			err = eventlog.ErrFenced
+		}
+		if err == nil && rung {
+			err = d.catchUp(ctx)
+		}
+		if err != nil {
+			return time.Time{}, err
 		}
 	}
+}
+
+// await waits for something to come. Where several things are ready their order
+// is fixed, so that a history can be played again: our end, then commands, then
+// outcomes, then time.
+func (d *drive) await(ctx context.Context, bell <-chan struct{}, timer <-chan time.Time, draining <-chan struct{}) (rung, drain bool, err error) {
+	if ctx.Err() != nil {
+		return false, false, ctx.Err()
+	}
+	select {
+	case <-bell:
+		return true, false, nil
+	default:
+	}
+	d.drainOutcomes()
+	if d.pending != nil || d.lost {
+		return false, false, nil
+	}
+	select {
+	case o := <-d.outcomes:
+		d.took(o)
+		d.drainOutcomes()
+	case <-bell:
+		rung = true
+	case <-timer:
+	case <-draining:
+		drain = true
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return rung, drain, err
 }
 
 func (d *drive) took(o outcome) {

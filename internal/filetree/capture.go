@@ -225,6 +225,9 @@ func (w *walk) entry(dir *os.Root, path, name string, depth int, rules []rule) (
 	case w.s.ignored(rules, path+name, name, info.IsDir()):
 		return entry{}, nil
 	}
+	if w.s.looked != nil {
+		w.s.looked(path + name)
+	}
 	switch mode := info.Mode(); {
 	case mode.IsDir():
 		return w.subfolder(dir, path, name, info, depth, rules)

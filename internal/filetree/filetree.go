@@ -103,8 +103,9 @@ type Store struct {
 	spaces  map[string]*space
 	indexed int // entries of all indexes
 	closed  bool
-	work    sync.WaitGroup // sweeps
-	reads   atomic.Int64   // files that were opened, for tests
+	work    sync.WaitGroup    // sweeps
+	reads   atomic.Int64      // files that were opened, for tests
+	looked  func(path string) // set by tests: a name was looked at and is not opened yet
 	ctx     context.Context
 	cancel  context.CancelFunc
 }

@@ -256,6 +256,68 @@ func TestSymlinkRace(t *testing.T) {
 	h.noSecret("TOPSECRET")
 }
 
+// The same at the worst moment: what was looked at is another thing when it is opened.
+func TestSwappedWhileLookedAt(t *testing.T) {
+	for name, row := range map[string]struct {
+		swap func(h *house) // of a, which is looked at
+		dir  bool
+		want string
+	}{
+		"a folder by a link to another":     {func(h *house) { h.must(os.Symlink("other", filepath.Join(h.dir, "a"))) }, true, "added a"},
+		"a folder by a link that leads out": {func(h *house) { h.must(os.Symlink("/", filepath.Join(h.dir, "a"))) }, true, "added a"},
+		"a folder by another":               {func(h *house) { h.write("a/f", "swapped") }, true, "added a"},
+		"a file by a link to another":       {func(h *house) { h.must(os.Symlink("other/f", filepath.Join(h.dir, "a"))) }, false, ""},
+		"a file by a link that leads out":   {func(h *house) { h.must(os.Symlink("/etc/passwd", filepath.Join(h.dir, "a"))) }, false, "added a"},
+		"a file by a pipe":                  {func(h *house) { h.must(syscall.Mkfifo(filepath.Join(h.dir, "a"), 0o600)) }, false, ""},
+		"a file by a folder":                {func(h *house) { h.write("a/f", "swapped") }, false, ""},
+		"a file by nothing":                 {func(*house) {}, false, ""},
+		"a file by another":                 {func(h *house) { h.write("a", "swapped") }, false, "added a 0>7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			h.write("other/f", "others") // as long and as old as what it is mistaken for
+			at := "a"
+			if row.dir {
+				at = "a/f"
+			}
+			h.write(at, "inside")
+			then := time.Now().Add(-time.Hour)
+			h.must(os.Chtimes(filepath.Join(h.dir, "other/f"), then, then))
+			h.must(os.Chtimes(filepath.Join(h.dir, at), then, then))
+			h.store.looked = func(path string) {
+				if path == "a" {
+					h.store.looked = nil
+					h.must(os.Rename(filepath.Join(h.dir, "a"), filepath.Join(h.dir, ".holdfast-gone")))
+					row.swap(h)
+				}
+			}
+			files, _, err := h.store.Diff(context.Background(), h.at.Space, Empty, h.capture(), false)
+			h.must(err)
+			got := ""
+			for _, f := range files {
+				if f.Path != "other/f" {
+					got += fmt.Sprintf("%s %s 0>%d", f.Kind, f.Path, f.New)
+					if strings.Contains(f.Text, "others") || strings.Contains(f.Text, "root:") {
+						t.Errorf("a link was followed: %+v", f)
+					}
+				}
+			}
+			if !strings.HasPrefix(got, row.want) || row.want == "" && got != "" {
+				t.Errorf("%q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
+// age makes what is remembered of files so old that it is believed.
+func (h *house) age() {
+	sp := h.store.spaces[h.at.Space]
+	for name, st := range sp.index {
+		st.read += int64(time.Hour)
+		sp.index[name] = st
+	}
+}
+
 // What is too large is named and not held; a change of it is seen.
 func TestHugeFile(t *testing.T) {
 	h := newHouse(t)
@@ -474,9 +536,21 @@ func TestSweep(t *testing.T) {
 	if _, _, err := h.store.Changes(context.Background(), h.at.Space, trees[2], trees[5], 9); !errors.Is(err, ErrGone) {
 		t.Errorf("of a tree that went: %v", err)
 	}
-	// A file that comes back is written again, though it is remembered as read.
-	h.write("f", "version 0")
-	h.same(h.changes(trees[5], h.capture()), "modified f 9>9")
+	// What went is written again, though it is remembered as read.
+	h.write("g", "of one tree only")
+	with := h.capture()
+	h.age()
+	h.must(os.RemoveAll(h.store.path(h.at.Space, "refs", h.at.Session)))
+	h.sweep()
+	if h.objects() != 0 {
+		t.Errorf("%d objects", h.objects())
+	}
+	if h.capture() != with {
+		t.Error("another tree")
+	}
+	if files, _, err := h.store.Diff(context.Background(), h.at.Space, Empty, with, false); err != nil || len(files) != 3 {
+		t.Errorf("%+v %v", files, err)
+	}
 }
 
 // A space that is too large gives older trees up.
@@ -737,11 +811,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	began := time.Now()
 	h.capture()
 	first := time.Since(began)
-	sp := h.store.spaces["ses_1"]
-	for name, st := range sp.index { // old enough
-		st.read += int64(time.Hour)
-		sp.index[name] = st
-	}
+	h.age()
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
@@ -750,4 +820,22 @@ func BenchmarkUnchanged(b *testing.B) {
 		h.capture()
 	}
 	b.ReportMetric(float64(first.Milliseconds()), "first-ms")
+}
+
+// What a step costs in a workspace of ten files: two snapshots and a comparison.
+func BenchmarkStep(b *testing.B) {
+	h := newHouse(b)
+	for i := range 10 {
+		h.write(fmt.Sprintf("d%d/f%d.go", i/5, i), "package d\n")
+	}
+	n := 0
+	for b.Loop() {
+		from := h.capture()
+		n++
+		h.write("one", fmt.Sprint(n))
+		to := h.capture()
+		if _, _, err := h.store.Changes(context.Background(), h.at.Space, from, to, 100); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,6 +105,7 @@ func (l *Lane) take(ctx context.Context, limit int, mine bool) ([]event.SessionI
 // time, is given to others at once.
 func (l *Lane) Stop(ctx context.Context) {
 	planned := l.pool.Planned()
+	slices.Sort(planned)
 	var gone sync.WaitGroup
 	gone.Go(func() {
 		for _, id := range planned {
@@ -125,6 +127,9 @@ func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
 
 // Most says how many sessions are worked on at once at most.
 func (l *Lane) Most() int { return l.cfg.MaxActive }
+
+// Works says whether a session is worked on here now.
+func (l *Lane) Works(id event.SessionID) bool { return l.pool.Works(id) }
 
 // Active says how many sessions are worked on now.
 func (l *Lane) Active() int { return l.pool.Active() }

@@ -168,6 +168,11 @@ func (t *Tenure) run() {
 	timer := time.NewTimer(every)
 	defer timer.Stop()
 	for {
+		select { // what is let go of goes first, so that a history can be played again
+		case <-t.flush:
+			t.letGo()
+		default:
+		}
 		select {
 		case <-t.stop:
 			t.letGo()
