@@ -460,6 +460,25 @@ type Tool struct {
 	InputSchema Raw    `json:"input_schema"`
 }
 
+// Node is a process that shares the store with others.
+type Node struct {
+	ID      string    `json:"id"`   // of one process life
+	Name    string    `json:"name"` // host and process id
+	Version string    `json:"version"`
+	Since   time.Time `json:"since"`
+	// LeaseUntil is how long it counts as alive unless it is heard of again;
+	// absent where there is one node only.
+	LeaseUntil *time.Time `json:"lease_until,omitempty"`
+	Alive      bool       `json:"alive"`
+	Draining   bool       `json:"draining"` // it takes nothing more
+	Released   bool       `json:"released"` // it ended in order
+	// ActiveSessions and MostSessions are how many sessions it works on, and how
+	// many it can, as it said last.
+	ActiveSessions int      `json:"active_sessions"`
+	MostSessions   int      `json:"most_sessions"`
+	Roots          []string `json:"workspace_roots"`
+}
+
 // Health is the answer of /healthz and /readyz.
 type Health struct {
 	Status  string `json:"status"`

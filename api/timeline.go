@@ -9,6 +9,7 @@ const (
 	EntryAttempt         = "attempt"          // one physical model call
 	EntryRetryWait       = "retry_wait"       // until the planned next attempt, of a model or of a tool
 	EntryTool            = "tool"             // one start of a tool call
+	EntryCompaction      = "compaction"       // a summary takes the place of older conversation; its attempts follow it
 	EntryWaiting         = "waiting"          // for a person
 	EntryNoOwner         = "no_owner"         // from the last word of a former owner to the first of the next
 	EntryDelivery        = "delivery"         // an answer on its way to a receiver

@@ -56,6 +56,11 @@ func newDaemon(t *testing.T) *daemon {
 			t.Error(err)
 		}
 	})
+	for _, id := range []eventlog.NodeID{"gen_1", "gen_2"} {
+		if _, err := d.store.Beat(t.Context(), eventlog.Node{ID: id, Name: "host/1"}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tools, err := tool.NewSet()
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +73,7 @@ func newDaemon(t *testing.T) *daemon {
 			},
 			CheckTarget: func(event.ReplyTarget) error { return nil }}),
 		Metrics: func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
+		Files:   trees{},
 		Routes:  []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
@@ -130,6 +136,13 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
+// trees tells what is compared as if it were a path.
+type trees struct{}
+
+func (trees) Diff(_ context.Context, _ event.SessionID, from, to event.FileSnapshot, stat bool) ([]api.FileDiff, int, error) {
+	return []api.FileDiff{{Path: fmt.Sprint(from.Tree, to.Tree, stat)}}, 0, nil
+}
+
 func TestEveryOperation(t *testing.T) {
 	d := newDaemon(t)
 	calls := &recorder{}
@@ -178,6 +191,9 @@ func TestEveryOperation(t *testing.T) {
 	if !errors.As(err, &e) || e.Status != 409 || client.Code(err) != "idempotency_conflict" || e.Problem.Detail == "" {
 		t.Errorf("conflict: %v", err)
 	}
+	if _, err := c.Compact(ctx, "a.b"); client.Code(err) != "compaction_conflict" { // a run is queued
+		t.Error(err)
+	}
 	if asked, err := c.Interrupt(ctx, "a.b", ""); asked || err != nil {
 		t.Error(asked, err)
 	}
@@ -207,6 +223,19 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if got := must(c.Events(ctx, client.EventsQuery{Types: []string{"run.created"}}, "", 10))(t); len(got.Items) != 1 || got.NextCursor == "" {
 		t.Errorf("feed %+v", got)
+	}
+	d.appendTo(event.SessionID(s.ID).Stream(), nil,
+		event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), StepID: "step_1", CallID: "call_f", Data: &event.ToolStarted{Snapshot: &event.FileSnapshot{Node: "n", Tree: "A"}}},
+		event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), StepID: "step_1", Data: &event.StepEnded{Snapshot: &event.FileSnapshot{Node: "n", Tree: "B"}}})
+	for want, q := range map[string]client.DiffQuery{"ABfalse": {}, "ABtrue": {Stat: true}, "BAfalse": {From: "B", To: "A"}} {
+		if got := must(c.Diff(ctx, "a.b", q))(t); got.Files[0].Path != want {
+			t.Errorf("%+v", got)
+		}
+	}
+	for _, q := range []client.DiffQuery{{Run: "run_none"}, {Step: "step_9"}} {
+		if _, err := c.Diff(ctx, "a.b", q); err == nil {
+			t.Errorf("%+v is taken", q)
+		}
 	}
 	target := event.TargetIDFor("ann", "webhook", "u")
 	dlv := event.DeliveryIDFor(event.RunID(run.ID), target, 1)
@@ -276,6 +305,9 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if err := c.RevokeToken(ctx, tok.ID); err != nil {
 		t.Error(err)
+	}
+	if nodes := must(c.Nodes(ctx, client.Page{}))(t); len(nodes.Items) != 2 || !nodes.Items[0].Alive || nodes.Items[0].ID != "gen_1" {
+		t.Errorf("nodes %+v", nodes)
 	}
 	if len(must(c.Routes(ctx, client.RoutesQuery{}, client.Page{}))(t).Items) != 2 || len(must(c.Tools(ctx, client.ToolsQuery{}, client.Page{}))(t).Items) != 2 || must(c.Health(ctx))(t).Version != "v" || must(c.Ready(ctx))(t).Status != "ready" || len(must(c.OpenAPI(ctx))(t)) == 0 {
 		t.Error("inventory")

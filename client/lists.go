@@ -128,6 +128,11 @@ func (c *Client) Tokens(ctx context.Context, q TokensQuery, p Page) (*api.List[a
 	return call[api.List[api.Token]](ctx, c, to(http.MethodGet, "v1", "tokens").with("role", q.Role).with("user_id", q.UserID).page(p))
 }
 
+// Nodes lists the nodes that share the store, oldest first.
+func (c *Client) Nodes(ctx context.Context, p Page) (*api.List[api.Node], error) {
+	return call[api.List[api.Node]](ctx, c, to(http.MethodGet, "v1", "nodes").page(p))
+}
+
 // Routes lists the configured routes to models, by name.
 func (c *Client) Routes(ctx context.Context, q RoutesQuery, p Page) (*api.List[api.Route], error) {
 	return call[api.List[api.Route]](ctx, c, to(http.MethodGet, "v1", "routes").with("provider", q.Provider).page(p))
@@ -209,6 +214,11 @@ func (c *Client) AllTargets(ctx context.Context, q TargetsQuery) iter.Seq2[api.T
 // AllTokens is AllSessions of tokens.
 func (c *Client) AllTokens(ctx context.Context, q TokensQuery) iter.Seq2[api.Token, error] {
 	return every(func(cursor string) (*api.List[api.Token], error) { return c.Tokens(ctx, q, Page{Cursor: cursor}) })
+}
+
+// AllNodes is AllSessions of nodes.
+func (c *Client) AllNodes(ctx context.Context) iter.Seq2[api.Node, error] {
+	return every(func(cursor string) (*api.List[api.Node], error) { return c.Nodes(ctx, Page{Cursor: cursor}) })
 }
 
 // AllRoutes is AllSessions of routes.

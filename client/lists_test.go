@@ -155,12 +155,15 @@ func everyFilter(t *testing.T, c *client.Client, s *api.Session, run *api.Run, d
 	must(c.Tokens(ctx, client.TokensQuery{}, next(tokens.NextCursor, nil)))(t)
 	routes := must(c.Routes(ctx, client.RoutesQuery{Provider: "p"}, page))(t)
 	must(c.Routes(ctx, client.RoutesQuery{}, next(routes.NextCursor, nil)))(t)
+	nodes := must(c.Nodes(ctx, page))(t)
+	must(c.Nodes(ctx, next(nodes.NextCursor, nil)))(t)
 	tools := must(c.Tools(ctx, client.ToolsQuery{Source: "local", SideEffect: "read"}, page))(t)
 	must(c.Tools(ctx, client.ToolsQuery{}, next(tools.NextCursor, nil)))(t)
 	for name, n := range map[string]int{
 		"sessions": len(all(t, c.AllSessions(ctx, client.SessionsQuery{}))), "runs": len(all(t, c.AllRuns(ctx, client.RunsQuery{}))),
 		"deliveries": len(all(t, c.AllDeliveries(ctx, client.DeliveriesQuery{}))), "tokens": len(all(t, c.AllTokens(ctx, client.TokensQuery{}))),
 		"routes": len(all(t, c.AllRoutes(ctx, client.RoutesQuery{}))), "tools": len(all(t, c.AllTools(ctx, client.ToolsQuery{}))),
+		"nodes": len(all(t, c.AllNodes(ctx))),
 	} {
 		if n == 0 {
 			t.Errorf("no %s", name)

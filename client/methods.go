@@ -60,6 +60,12 @@ func (c *Client) Interrupt(ctx context.Context, session, reason string) (bool, e
 	return err == nil && out.Requested, err
 }
 
+// Compact asks for a summary in the place of the session's older conversation.
+// What comes of it is told by the events whose step id is the answer's.
+func (c *Client) Compact(ctx context.Context, session string) (*api.Compaction, error) {
+	return call[api.Compaction](ctx, c, c.inSession(http.MethodPost, session, "compact"))
+}
+
 // Blob reads content that an event refers to by its digest.
 func (c *Client) Blob(ctx context.Context, session, ref string) ([]byte, error) {
 	res, err := c.send(ctx, c.inSession(http.MethodGet, session, "blobs", ref))
@@ -280,4 +286,20 @@ func (c *Client) OpenAPI(ctx context.Context) (api.Raw, error) {
 		return nil, err
 	}
 	return *out, nil
+}
+
+// DiffQuery says what is compared: all of a session, a run, a step, or what lies
+// between two ends, each a step or the tree of a snapshot.
+type DiffQuery struct {
+	Run, Step, From, To string
+	Stat                bool // without the differences of texts
+}
+
+// Diff reads what changed in a session's workspace.
+func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (*api.FilesDiff, error) {
+	r := c.inSession(http.MethodGet, session, "diff").with("run", q.Run).with("step", q.Step).with("from", q.From).with("to", q.To)
+	if q.Stat {
+		r = r.with("stat", "true")
+	}
+	return call[api.FilesDiff](ctx, c, r)
 }

@@ -53,6 +53,8 @@ type Config struct {
 	Route func(name, model string) (event.Route, error)
 	// Takes says whether the model of a route reads files of a media type. Nil: text only.
 	Takes func(r event.Route, mediaType string) bool
+	// Compaction is how the contexts of runs are kept within their windows; nil: not at all.
+	Compaction *event.Compaction
 	// CheckTarget says whether a reply target may be used; its error is a *problem.Error.
 	CheckTarget func(event.ReplyTarget) error
 	// Forget deletes what stands of a session outside the store, when it was
@@ -234,19 +236,25 @@ func (a *Admission) command(ctx context.Context, s event.SessionID, require []ev
 // append appends. What the store refuses comes back as it is; a store that
 // cannot write (a full disk, say) is a daemon that cannot do it now.
 func (a *Admission) append(ctx context.Context, ap eventlog.Append) error {
-	_, err := a.cfg.Store.Append(ctx, ap)
+	_, err := a.stamped(ctx, ap)
+	return err
+}
+
+// stamped is append that says where the entries landed.
+func (a *Admission) stamped(ctx context.Context, ap eventlog.Append) ([]eventlog.Stamp, error) {
+	stamps, err := a.cfg.Store.Append(ctx, ap)
 	var condition *eventlog.ConditionError
 	var duplicate *eventlog.DuplicateError
 	var asset *eventlog.AssetError
 	switch {
 	case err == nil, errors.As(err, &condition), errors.As(err, &duplicate), ctx.Err() != nil:
-		return err
+		return stamps, err
 	case errors.As(err, &asset):
-		return errNoAsset(asset.ID)
+		return nil, errNoAsset(asset.ID)
 	case errors.Is(err, eventlog.ErrClosed):
-		return errStopping.Because(err)
+		return nil, errStopping.Because(err)
 	}
-	return problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot write now; try again, under an Idempotency-Key where work must not be done twice").Because(err)
+	return nil, problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot write now; try again, under an Idempotency-Key where work must not be done twice").Because(err)
 }
 
 // sessionIs requires a session's status and, when version is not 0, the

@@ -177,6 +177,7 @@ func (a *Admission) capture(d *event.RunCreated, set *event.Settings, req *api.S
 	if d.Route, err = a.cfg.Route(route, model); err != nil {
 		return err
 	}
+	d.Compaction = a.cfg.Compaction
 	d.ReplyTargets = set.ReplyTargets
 	if req.ReplyTargets != nil {
 		if d.ReplyTargets, err = a.replyTargets(*req.ReplyTargets); err != nil {

@@ -115,6 +115,42 @@ func (a *app) targetsCommand() *cobra.Command {
 	return group("targets", "Look at receivers", list, show)
 }
 
+func (a *app) nodesCommand() *cobra.Command {
+	var page client.Page
+	c := &cobra.Command{Use: "nodes", Short: "List the daemons that share the store", Args: cobra.NoArgs,
+		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			l, err := c.Nodes(cmd.Context(), page)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.print(l)
+			}
+			err = a.table("NODE\tNAME\tVERSION\tSINCE\tSTATUS\tSESSIONS", func(w *tabwriter.Writer) {
+				for i := range l.Items {
+					n := &l.Items[i]
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d of %d\n", n.ID, n.Name, n.Version, stamp(n.Since), nodeStatus(n), n.ActiveSessions, n.MostSessions)
+				}
+			})
+			a.more(l.NextCursor)
+			return err
+		})}
+	pageFlags(c, &page)
+	return c
+}
+
+func nodeStatus(n *api.Node) string {
+	switch {
+	case n.Released:
+		return "ended"
+	case !n.Alive:
+		return "lost"
+	case n.Draining:
+		return "draining"
+	}
+	return "alive"
+}
+
 func (a *app) routesCommand() *cobra.Command {
 	var q client.RoutesQuery
 	var page client.Page

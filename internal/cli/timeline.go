@@ -80,12 +80,12 @@ type style struct {
 var (
 	unicodeStyle = style{
 		full: map[string]string{api.EntryQueued: "·", api.EntryAttempt: "█", api.EntryTool: "▓", api.EntryWaiting: "░", api.EntryRetryWait: "╌",
-			api.EntryNoOwner: "×", api.EntryStep: "─", api.EntryDelivery: "─", api.EntryDeliveryAttempt: "█"},
+			api.EntryNoOwner: "×", api.EntryStep: "─", api.EntryCompaction: "─", api.EntryDelivery: "─", api.EntryDeliveryAttempt: "█"},
 		left: "▌", right: "▐", tick: "▏", failed: "✗", open: "…", line: "─",
 	}
 	asciiStyle = style{
 		full: map[string]string{api.EntryQueued: ".", api.EntryAttempt: "#", api.EntryTool: "=", api.EntryWaiting: ":", api.EntryRetryWait: "~",
-			api.EntryNoOwner: "x", api.EntryStep: "-", api.EntryDelivery: "-", api.EntryDeliveryAttempt: "#"},
+			api.EntryNoOwner: "x", api.EntryStep: "-", api.EntryCompaction: "-", api.EntryDelivery: "-", api.EntryDeliveryAttempt: "#"},
 		tick: "|", failed: "!", open: "...", line: "-",
 	}
 )
@@ -93,7 +93,7 @@ var (
 // colours are those of a terminal, by kind.
 var colours = map[string]string{
 	api.EntryQueued: "90", api.EntryAttempt: "36", api.EntryTool: "32", api.EntryWaiting: "33", api.EntryRetryWait: "35",
-	api.EntryNoOwner: "31", api.EntryStep: "90", api.EntryDelivery: "90", api.EntryDeliveryAttempt: "34",
+	api.EntryNoOwner: "31", api.EntryStep: "90", api.EntryCompaction: "90", api.EntryDelivery: "90", api.EntryDeliveryAttempt: "34",
 }
 
 // picture draws a timeline.
@@ -214,6 +214,8 @@ func (p *picture) label(e *api.TimelineEntry) string {
 		}
 	case api.EntryRetryWait:
 		text = "  waits to retry"
+	case api.EntryCompaction:
+		text = "compaction, " + name
 	case api.EntryWaiting:
 		text = "  a person: " + name
 	case api.EntryNoOwner:

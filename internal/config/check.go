@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/internal/glob"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -58,6 +59,11 @@ func (c *Config) check() *Error {
 			return err
 		}
 	}
+	for i, p := range c.Files.Ignore {
+		if _, err := glob.Compile(p); err != nil {
+			return mistake(fmt.Sprintf("files.ignore[%d]", i), "%v", err)
+		}
+	}
 	switch c.Store.Sync {
 	case "", "full", "normal":
 	default:
@@ -71,6 +77,14 @@ func (c *Config) check() *Error {
 	}
 	if err := c.checkTelemetry(); err != nil {
 		return err
+	}
+	if err := c.checkCluster(); err != nil {
+		return err
+	}
+	if name := c.Compaction.Route; name != "" {
+		if _, ok := c.Routes[name]; !ok {
+			return mistake("compaction.route", "no route is named %q", name)
+		}
 	}
 	if err := c.checkBusURL(); err != nil {
 		return err
@@ -171,6 +185,9 @@ func (c *Config) checkNumbers() *Error {
 		path string
 		v    int
 	}{
+		{"compaction.buffer", c.Compaction.Buffer}, {"compaction.keep", c.Compaction.Keep},
+		{"files.file_bytes", c.Files.FileBytes}, {"files.tree_bytes", c.Files.TreeBytes}, {"files.tree_files", c.Files.TreeFiles},
+		{"files.keep", c.Files.Keep}, {"files.workspace_bytes", c.Files.WorkspaceBytes}, {"files.timeout", int(c.Files.Timeout)},
 		{"limits.asset_bytes", c.Limits.AssetBytes}, {"limits.user_asset_bytes", c.Limits.UserAssetBytes},
 		{"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
 		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions}, {"limits.cached_bytes", c.Limits.CachedBytes},

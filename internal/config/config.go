@@ -17,7 +17,15 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// DataDir holds the database, the lock and made secrets. It must lie on a
 	// local disk: network file systems are refused. Default ./holdfast-data.
+	// With database_url it holds what is of this node alone: its first admin
+	// token, its address.
 	DataDir string `yaml:"data_dir"`
+	// DatabaseURL is a PostgreSQL database, as postgres://user@host:port/name, that
+	// holds everything instead of data_dir: several daemons with the same one are the nodes of a
+	// cluster. A URL with a password is a reference. Default: SQLite in data_dir, one node.
+	DatabaseURL Address `yaml:"database_url"`
+	// Lease is about the nodes of a cluster.
+	Lease Lease `yaml:"lease"`
 	// BusURL is a NATS server over which several nodes on one database show each
 	// other live text, such as nats://nats.internal:4222, or tls:// for one that
 	// speaks TLS; several, separated by commas, are servers of one cluster. One
@@ -34,6 +42,12 @@ type Config struct {
 	Targets Targets `yaml:"targets"`
 	// Tools are the tools that sessions may use.
 	Tools map[string]Tool `yaml:"tools"`
+	// Compaction keeps conversations within the windows of their models: a
+	// summary takes the place of what is older. The log keeps everything.
+	Compaction Compaction `yaml:"compaction"`
+	// Files is about snapshots of workspaces, by which a step names the files
+	// that it changed.
+	Files Files `yaml:"files"`
 	// Delivery bounds the attempts of a delivery.
 	Delivery Delivery `yaml:"delivery"`
 	// Store is about the embedded database.
@@ -88,6 +102,10 @@ type Route struct {
 	FirstByte Duration `yaml:"first_byte"`
 	// Idle bounds the wait between two pieces of an answer. Default 2m.
 	Idle Duration `yaml:"idle"`
+	// SendSessionID tells the vendor which session a request is of, in headers
+	// and as the key of its cache of prompts. With false nothing of the session
+	// goes out, and such caches hit less often. Default true.
+	SendSessionID *bool `yaml:"send_session_id"`
 	// Price is what the route's model costs. Without it the cost of its calls is not known.
 	Price *Price `yaml:"price"`
 }
@@ -118,6 +136,10 @@ type Capabilities struct {
 	PDF *bool `yaml:"pdf"`
 	// Reasoning: it can be told how much to think.
 	Reasoning *bool `yaml:"reasoning"`
+	// PromptCache: the server takes what the dialect says about its cache of
+	// prompts: marks (anthropic) or a key (openai, openai_compatible). Default:
+	// yes for openai, anthropic and OpenAI's own host.
+	PromptCache *bool `yaml:"prompt_cache"`
 	// Structured is none, json_object or json_schema: how the vendor holds the
 	// model to a session's output schema. The answer is checked here in any case.
 	Structured string `yaml:"structured"`
@@ -153,6 +175,15 @@ type Reasoning struct {
 	Effort string `yaml:"effort"`
 	// Budget of tokens for thinking, where the vendor takes one.
 	Budget int `yaml:"budget"`
+}
+
+// Lease is about the nodes of a cluster.
+type Lease struct {
+	// TTL is how long a node counts as alive after it was heard of last, by the
+	// database's clock: so long others wait before they go on with its sessions.
+	// A node that cannot reach the database ends its work within it. From 1s to
+	// 10m. Default 15s.
+	TTL Duration `yaml:"ttl"`
 }
 
 // Ref is a reference to a secret: exactly one member is set.
@@ -231,6 +262,56 @@ type Tool struct {
 	Timeout Duration `yaml:"timeout"`
 }
 
+// Compaction keeps conversations within the windows of their models.
+type Compaction struct {
+	// Auto: it comes by itself, before a step that would not fit in the window
+	// (where that is known, see routes.*.capabilities.context) and once when a
+	// provider says that a request is too large. Default true. Without it such a
+	// run fails, and only sessions compact does it.
+	Auto *bool `yaml:"auto"`
+	// Buffer is how many tokens of the window stay free, at least; a route's
+	// output limit counts too, up to 32000. At most a quarter of the window.
+	// Default 20000.
+	Buffer int `yaml:"buffer"`
+	// Keep is how many tokens of the newest conversation stay as they are. At
+	// most a quarter of the window. Default 15000.
+	Keep int `yaml:"keep"`
+	// Route writes the summaries. Default: the run's own.
+	Route string `yaml:"route"`
+}
+
+// Files is about snapshots of workspaces: before the first call of a step that
+// may change files, and after the last.
+type Files struct {
+	// Off: no snapshots are made.
+	Off bool `yaml:"off"`
+	// Dir is the folder that holds them, private to this node, and no part of a
+	// workspace. Default: files in data_dir.
+	Dir string `yaml:"dir"`
+	// Ignore lists what no snapshot holds, as globs of workspace tools (see
+	// workspace.md). Default: node_modules, __pycache__, .venv. Never held are
+	// .git and names that begin with .holdfast-.
+	Ignore []string `yaml:"ignore"`
+	// NoGitignore: the .gitignore files of a workspace say nothing. By default
+	// what they name is left out, also when a tool wrote them.
+	NoGitignore bool `yaml:"no_gitignore"`
+	// FileBytes of a file whose content is held; of a larger one it is known only
+	// that it changed. Default 2 MiB.
+	FileBytes int `yaml:"file_bytes"`
+	// TreeBytes of all held files of a snapshot; of a larger workspace there is
+	// none. Default 256 MiB.
+	TreeBytes int `yaml:"tree_bytes"`
+	// TreeFiles is how many files and folders a snapshot holds; of a larger
+	// workspace there is none. Default 50000.
+	TreeFiles int `yaml:"tree_files"`
+	// Keep is how many snapshots of a session are kept, the newest. Default 200.
+	Keep int `yaml:"keep"`
+	// WorkspaceBytes of all snapshots of a workspace; the oldest give way. Default 1 GiB.
+	WorkspaceBytes int `yaml:"workspace_bytes"`
+	// Timeout of one snapshot; a slower one is given up. Default 10s.
+	Timeout Duration `yaml:"timeout"`
+}
+
 // Delivery bounds the attempts of a delivery.
 type Delivery struct {
 	// MaxAttempts before the dead letter. Default 12.
@@ -276,7 +357,7 @@ type Limits struct {
 	// UnusedAssets is how long a file that no run uses is kept; it is looked for
 	// at the start and once an hour. Default 24h.
 	UnusedAssets Duration `yaml:"unused_assets"`
-	// AnswerBytes of one model answer. Default 16 MiB.
+	// AnswerBytes of one model answer, over its pauses. Default 16 MiB.
 	AnswerBytes int `yaml:"answer_bytes"`
 	// ToolOutputBytes of a tool result that the model is shown; the rest is
 	// kept aside. Default 32 KiB.

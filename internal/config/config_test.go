@@ -49,6 +49,8 @@ func TestMistakes(t *testing.T) {
 		{"number", "delivery: {", "delivery: {slots: many, ", "holdfast.yaml:15:19: delivery.slots: want a whole number, got a string"},
 		{"fraction", "delivery: {", "delivery: {slots: 1.5, ", "delivery.slots: want a whole number, got a number"},
 		{"large number", "delivery: {", "delivery: {slots: 18446744073709551615, ", "15:19: delivery.slots: "},
+		{"negative bound of snapshots", "delivery: {", "files: {keep: -1}\ndelivery: {", "files.keep: must not be negative"},
+		{"what snapshots leave out", "delivery: {", "files: {ignore: [ok, 'a\\b']}\ndelivery: {", "files.ignore[1]: the pattern holds a backslash"},
 		{"negative number", "delivery: {", "delivery: {slots: -1, ", "holdfast.yaml:15:19: delivery.slots: must not be negative"},
 		{"truth", "{type: workspace,", "{type: workspace, shared: 7,", "holdfast.yaml:11:40: tools.workspace.shared: want true or false, got a whole number"},
 		{"list", "[127.0.0.0/8]", "127.0.0.0/8", "holdfast.yaml:9:48: targets.allow_private: want a list, got a string"},
@@ -168,4 +170,39 @@ func FuzzParse(f *testing.F) {
 			t.Error("accepted without a route")
 		}
 	})
+}
+
+func TestCluster(t *testing.T) {
+	t.Setenv("HF_TEST_DB", "postgres://hf:secret@db/hf")
+	read := func(text string) (*Config, error) {
+		return Parse([]byte(text+"\nroutes: {main: {provider: scripted, script: s.yaml}}\n"), "holdfast.yaml", "/etc/hf")
+	}
+	c, err := read("database_url: postgres://hf@127.0.0.1:5432/hf?sslmode=disable\nlease: {ttl: 2s}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, err := c.Database(); err != nil || u != "postgres://hf@127.0.0.1:5432/hf?sslmode=disable" || c.Lease.TTL.Or(0) != 2*time.Second {
+		t.Errorf("%q, %v, %v", u, err, c.Lease)
+	}
+	if c, err = read("database_url: {env: HF_TEST_DB}"); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := c.Database(); err != nil || u != "postgres://hf:secret@db/hf" || !c.DatabaseURL.Set() || c.References()[0].Key != "database_url" {
+		t.Errorf("%q, %v", u, err)
+	}
+	for text, want := range map[string]string{
+		"database_url: postgres://hf:secret@db/hf":            "1:15: database_url: a URL with a password is a secret",
+		"database_url: postgres://db/hf?password=secret":      "1:15: database_url: a URL with a password is a secret",
+		"database_url: mysql://db/hf":                         "1:15: database_url: want a URL that begins with postgres://",
+		"database_url: {env: A, file: b}":                     "database_url: a secret is a reference: exactly one",
+		"database_url: [1]":                                   "1:15: database_url: want a URL, or a reference",
+		"lease: {ttl: 5s}":                                    "1:14: lease.ttl: without database_url there is one node",
+		"database_url: postgres://db/hf\nlease: {ttl: 500ms}": "2:14: lease.ttl: must be from 1s to 10m",
+		"database_url: postgres://db/hf\nlease: {ttl: 500}":   "2:14: lease.ttl: a duration has a unit",
+	} {
+		_, err := read(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
 }

@@ -99,11 +99,9 @@ func (c *Config) File() string { return c.Path(filepath.Base(c.name)) }
 // later names keys that the documentation knows and this version does not
 // carry out, so that they are refused with the reason instead of as unknown.
 var later = map[string]string{
-	"database_url": "this version keeps its data in data_dir; PostgreSQL is not available yet",
-	"mcp_servers":  "MCP servers are not available yet",
-	"lease":        "this version runs on one node and has no leases to set",
-	"review":       "approvals are not available yet",
-	"circuit":      "circuits are not available yet",
+	"mcp_servers": "MCP servers are not available yet",
+	"review":      "approvals are not available yet",
+	"circuit":     "circuits are not available yet",
 }
 
 // place gives a YAML error its line and column.
@@ -188,8 +186,10 @@ func (c *Config) References() []Reference {
 			out = append(out, Reference{"tools." + name + ".headers." + h, r})
 		}
 	}
-	if c.BusURL.Ref != (Ref{}) {
-		out = append(out, Reference{"bus_url", c.BusURL.Ref})
+	for key, a := range map[string]Address{"database_url": c.DatabaseURL, "bus_url": c.BusURL} {
+		if a.Ref != (Ref{}) {
+			out = append(out, Reference{key, a.Ref})
+		}
 	}
 	for h, r := range c.Telemetry.Headers {
 		out = append(out, Reference{"telemetry.headers." + h, r})

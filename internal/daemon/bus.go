@@ -40,7 +40,13 @@ func (d *Daemon) stopBus() {
 
 // whereLive says where live deltas of a stream come from.
 func (d *Daemon) whereLive(s event.Stream) string {
-	return whereLive(d.shared, d.bus != nil && d.bus.Connected(), func() bool { return d.holds != nil && d.holds(s) })
+	return whereLive(d.shared, d.bus != nil && d.bus.Connected(), func() bool { return d.worksOn(s) })
+}
+
+// worksOn says whether this node works on a session now.
+func (d *Daemon) worksOn(s event.Stream) bool {
+	id, ok := s.Session()
+	return ok && d.lane.Works(id)
 }
 
 // whereLive decides: shared says that other nodes use the store too, connected

@@ -26,12 +26,13 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/snapshot"
-	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/version"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
@@ -44,6 +45,14 @@ type Store interface {
 	eventlog.Tokens
 	eventlog.Assets
 	eventlog.Snapshots
+	eventlog.Nodes
+}
+
+// backend is a store as the daemon opened it.
+type backend interface {
+	Store
+	Waiting() int // appends that wait
+	Close(ctx context.Context) error
 }
 
 // Options are what a test or a door adds to the configuration.
@@ -54,6 +63,16 @@ type Options struct {
 	Random io.Reader
 	// WrapStore puts something between the rooms and the store: faults, in tests.
 	WrapStore func(Store) Store
+	// Store is a store that is open already, and that several daemons of one
+	// process may share; it is not closed. Whoever gives it calls Committed and
+	// Heard. Lease is then how long a lease runs.
+	Store Store
+	Lease time.Duration
+	// Model and Send replace the adapters of models and the sender of webhooks,
+	// SnapshotEvery the number of events between two snapshots of a session, in tests.
+	Model         func(event.Route) (llm.Model, error)
+	Send          delivery.Sender
+	SnapshotEvery int64
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -66,11 +85,14 @@ type Daemon struct {
 	cfg       *config.Config
 	log       *slog.Logger
 	random    io.Reader
-	sqlite    *sqlite.Store
+	backend   backend // nil: the store is somebody else's
 	store     Store
+	node      eventlog.Node // this process life
+	tenure    *tenure.Tenure
 	hub       live.Hub
 	lane      *lane.Lane
 	snapshots *snapshot.Room
+	files     *files // nil: no snapshots of workspaces are made
 	delivery  *delivery.Room
 	routes    *routes
 	intake    *admission.Admission
@@ -82,9 +104,8 @@ type Daemon struct {
 	exporter  *otlp.Exporter // nil: nothing is sent
 	bus       *bus.Bus       // nil: there is none
 
-	// Of a cluster: other nodes use the store too, and whether this one works on a stream.
+	// Of a cluster: other nodes use the store too.
 	shared bool
-	holds  func(event.Stream) bool
 
 	mu      sync.Mutex
 	ready   bool
@@ -109,28 +130,19 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	}
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
 	d.metrics = d.newMetrics()
-	store, err := sqlite.Open(ctx, sqlite.Config{
-		Dir: cfg.Path(cfg.DataDir), Sync: syncMode(cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
-		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.committed, OnBatch: d.batch,
-	})
-	if err != nil {
+	if err := d.newNode(opt); err != nil {
 		return nil, err
 	}
-	d.sqlite, d.store = store, store
-	if opt.WrapStore != nil {
-		d.store = opt.WrapStore(store)
+	if err := d.openStore(ctx, opt); err != nil {
+		return nil, err
 	}
 	if err := d.wire(ctx, opt); err != nil {
-		return nil, errors.Join(err, store.Close(context.WithoutCancel(ctx)))
+		for _, c := range d.closers {
+			c()
+		}
+		return nil, errors.Join(err, d.closeStore(ctx))
 	}
 	return d, nil
-}
-
-func syncMode(s string) string {
-	if s == "normal" {
-		return sqlite.SyncNormal
-	}
-	return sqlite.SyncFull
 }
 
 // wire makes the rooms.
@@ -160,10 +172,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	owner, err := event.NewRunID(opt.Random)
-	if err != nil {
-		return err
-	}
+	d.newTenure(opt, tools)
 	if d.exporter, err = d.newExporter(opt); err != nil {
 		return err
 	}
@@ -171,15 +180,31 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	l := d.cfg.Limits
-	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
+	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log, Every: opt.SnapshotEvery})
+	if d.files, err = newFiles(d.cfg, &opt); err != nil {
+		return err
+	}
+	var filed engine.Files
+	var shown httpapi.Files
+	if d.files != nil {
+		d.closers = append(d.closers, d.files.store.Close)
+		shown = d.files
+		if d.files.makes {
+			filed = d.files
+		}
+	}
+	model := d.routes.get
+	if opt.Model != nil {
+		model = opt.Model
+	}
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Owner: "gen_" + string(owner[len("run_"):]),
+		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
 	})
 	d.lane = lane.New(lane.Config{
-		Driver: eng, Unfinished: d.store.Unfinished, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
+		Driver: eng, Tenure: d.tenure, Take: d.store.Take, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
 	})
 	sender := webhook.NewSender(webhook.Config{Timeout: d.cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
 	d.closers = append(d.closers, sender.Close)
@@ -187,21 +212,28 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
+	if opt.Send != nil {
+		send = opt.Send
+	}
 	del := d.cfg.Delivery
 	d.delivery = delivery.New(delivery.Config{
-		Store: d.store, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
+		Store: d.store, Tenure: d.tenure, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
 		Schedule: outbox.Schedule{
 			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
 		},
 	})
+	compaction, err := d.routes.compaction()
+	if err != nil {
+		return err
+	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg), Random: opt.Random,
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg, d.files), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
 		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
-		Ready: d.isReady, Metrics: d.metrics.Text, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
 }
@@ -214,31 +246,6 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 	}
 	hi, lo := binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
 	return func() mathrand.Source { lo++; return mathrand.NewPCG(hi, lo) }, nil
-}
-
-// committed runs on the log's writer: it counts, rings who reads the streams,
-// and wakes the rooms whose work may have come.
-func (d *Daemon) committed(stamps []eventlog.Stamp) {
-	d.metrics.Committed(stamps)
-	if d.exporter != nil {
-		d.exporter.Committed(stamps)
-	}
-	for i := range stamps {
-		s := &stamps[i]
-		d.hub.Ring(s.Stream, s.Events)
-		for j := range s.Events {
-			switch s.Events[j].Type {
-			case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved:
-				if id, ok := s.Stream.Session(); ok && d.lane != nil {
-					d.lane.Wake(id)
-				}
-			case event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved:
-				if id, ok := s.Stream.Target(); ok && d.delivery != nil {
-					d.delivery.Wake(id)
-				}
-			}
-		}
-	}
 }
 
 func (d *Daemon) isReady() error {
@@ -255,12 +262,11 @@ func (d *Daemon) Start(ctx context.Context) error {
 	if d.exporter != nil {
 		d.exporter.Start()
 	}
-	if err := d.lane.Start(ctx); err != nil {
-		return fmt.Errorf("start lanes: %w", err)
+	if err := d.tenure.Start(ctx); err != nil {
+		return fmt.Errorf("register the node: %w", err)
 	}
-	if err := d.delivery.Start(ctx); err != nil {
-		return fmt.Errorf("start deliveries: %w", err)
-	}
+	d.lane.Start()
+	d.delivery.Start()
 	d.chores.start(d)
 	d.startBus()
 	d.mu.Lock()
@@ -316,6 +322,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	d.ready = false
 	d.mu.Unlock()
 	d.intake.Stop()
+	d.tenure.Drain()
 	drain, cancel := context.WithTimeout(ctx, d.cfg.Shutdown.Drain.Or(20*time.Second))
 	defer cancel()
 	var work sync.WaitGroup
@@ -323,6 +330,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	work.Go(func() { d.delivery.Stop(drain) })
 	work.Wait()
 	d.chores.stop()
+	d.tenure.Stop(context.WithoutCancel(ctx)) // what is left belongs to whoever comes
 	d.snapshots.Stop(drain)
 	d.hub.Wait()
 	d.stopBus()
@@ -331,7 +339,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 		c()
 	}
 	d.stopExporter(ctx)
-	return d.sqlite.Close(context.WithoutCancel(ctx))
+	return d.closeStore(ctx)
 }
 
 // closeDoor ends streams and waits, then the servers when they have answered.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -159,19 +160,63 @@ type cast struct {
 	plays    map[string][]said // what each will say, in order; past the end the last again
 	requests map[string]func() [][]byte
 	names    []string
+
+	mu      sync.Mutex
+	headers map[string][]http.Header // of the requests
+	// cut gives a word of an answer before which its connection breaks; "": none.
+	cut func(route string, n int) string
 }
 
-func newCast(t *testing.T, found string) *cast {
+// between stands between a vendor and the daemon: it keeps the headers, and
+// breaks connections.
+func (c *cast) between(route string, vendor http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		n := len(c.headers[route])
+		c.headers[route] = append(c.headers[route], r.Header.Clone())
+		c.mu.Unlock()
+		word := ""
+		if c.cut != nil {
+			word = c.cut(route, n)
+		}
+		if word == "" {
+			vendor.ServeHTTP(w, r)
+			return
+		}
+		rec := httptest.NewRecorder()
+		vendor.ServeHTTP(rec, r)
+		head, _, found := bytes.Cut(rec.Body.Bytes(), []byte(word))
+		if !found {
+			c.t.Errorf("%s: no %q in %s", route, word, rec.Body)
+		}
+		w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
+		_, _ = w.Write(head)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+}
+
+func newCast(t *testing.T, found string) *cast { return newCastLike(t, found, "", 0) }
+
+// newCastOf is a cast whose routes say something more.
+func newCastOf(t *testing.T, found, more string) *cast { return newCastLike(t, found, more, 0) }
+
+// newCastWithin is a cast whose models have a window of so many tokens; 0: their own.
+func newCastWithin(t *testing.T, found string, window int) *cast {
+	return newCastLike(t, found, "", window)
+}
+
+func newCastLike(t *testing.T, found, more string, window int) *cast {
 	t.Helper()
 	t.Setenv("HF_DIALECT_KEY", "key-of-the-dialect-tests")
-	c := &cast{house: &house{t: t}, plays: map[string][]said{}, requests: map[string]func() [][]byte{}}
+	c := &cast{house: &house{t: t}, plays: map[string][]said{}, requests: map[string]func() [][]byte{}, headers: map[string][]http.Header{}}
 	routes := "default_route: chat\nroutes:\n"
 	for _, v := range vendors() {
 		handler, violations, requests := v.make(func(n int) said {
 			list := c.plays[v.name]
 			return list[min(n, len(list)-1)]
 		})
-		srv := httptest.NewServer(handler)
+		srv := httptest.NewServer(c.between(v.name, handler))
 		t.Cleanup(srv.Close)
 		t.Cleanup(func() {
 			for _, bad := range violations() {
@@ -182,7 +227,13 @@ func newCast(t *testing.T, found string) *cast {
 		if v.name == "chat" || v.name == "openai" {
 			address += "/v1"
 		}
-		routes += fmt.Sprintf("  %s: "+v.route+"\n", v.name, address)
+		route := strings.TrimSuffix(fmt.Sprintf(v.route, address), "}") + more + "}"
+		if caps := fmt.Sprintf("capabilities: {context: %d", window); strings.Contains(route, "capabilities: {") && window > 0 {
+			route = strings.Replace(route, "capabilities: {", caps+", ", 1)
+		} else if window > 0 {
+			route = strings.TrimSuffix(route, "}") + ", " + caps + "}}"
+		}
+		routes += "  " + v.name + ": " + route + "\n"
 		c.requests[v.name] = requests
 		c.names = append(c.names, v.name)
 	}

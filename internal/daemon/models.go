@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -23,6 +24,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/provider/openai"
 	"github.com/holdfast-dev/holdfast/internal/provider/openaicompat"
 	"github.com/holdfast-dev/holdfast/internal/provider/wire"
+	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
 // routes are the ways to models, and the adapters behind them. An adapter is
@@ -121,7 +123,20 @@ func makeModel(cfg *config.Config, name, model string, transport http.RoundTripp
 	if err != nil {
 		return nil, cfg.Mistake(path, "%v", err)
 	}
+	if r.SendSessionID != nil && !*r.SendSessionID {
+		m = nameless{m}
+	}
 	return m, nil
+}
+
+// nameless is a model that is not told which session it works for: no adapter
+// can send what it does not have.
+type nameless struct{ llm.Model }
+
+func (n nameless) Stream(ctx context.Context, req *llm.Request, yield func(llm.Part) error) error {
+	r := *req
+	r.SessionID, r.ParentSessionID = "", ""
+	return n.Model.Stream(ctx, &r, yield)
 }
 
 // goodBase says whether an address may be the beginning of a vendor's. Empty: the vendor's own.
@@ -164,6 +179,9 @@ func capabilities(r *config.Route, model string) llm.Capabilities {
 	if r.Provider == "scripted" { // it reads nothing, and minds nothing
 		caps = llm.Capabilities{Tools: true, Images: true, PDF: true}
 	}
+	if u, err := url.Parse(r.BaseURL); err == nil && strings.EqualFold(u.Hostname(), "api.openai.com") {
+		caps.PromptCache = true // others may refuse a member that they do not know
+	}
 	o := &r.Capabilities
 	if o.Context > 0 {
 		caps.Context = int64(o.Context)
@@ -171,7 +189,7 @@ func capabilities(r *config.Route, model string) llm.Capabilities {
 	if o.Output > 0 {
 		caps.Output = int64(o.Output)
 	}
-	for _, f := range []struct{ said, to *bool }{{o.Tools, &caps.Tools}, {o.Images, &caps.Images}, {o.PDF, &caps.PDF}, {o.Reasoning, &caps.Reasoning}} {
+	for _, f := range []struct{ said, to *bool }{{o.Tools, &caps.Tools}, {o.Images, &caps.Images}, {o.PDF, &caps.PDF}, {o.Reasoning, &caps.Reasoning}, {o.PromptCache, &caps.PromptCache}} {
 		if f.said != nil {
 			*f.to = *f.said
 		}
@@ -203,7 +221,33 @@ func (m *routes) resolve(name, model string) (event.Route, error) {
 	if len(model) > 256 {
 		return event.Route{}, problem.New(problem.Invalid, "invalid_model", "model holds more than 256 bytes")
 	}
-	return event.Route{Name: name, Provider: r.Provider, Model: modelOf(&r, model), Server: serverOf(&r)}, nil
+	route := event.Route{Name: name, Provider: r.Provider, Model: modelOf(&r, model), Server: serverOf(&r)}
+	caps := capabilities(&r, route.Model)
+	route.Context, route.Output = caps.Context, caps.Output
+	if n := int64(r.MaxOutputTokens); n > 0 {
+		route.Output = n
+	}
+	return route, nil
+}
+
+// compaction is how the runs of this configuration are kept within their windows.
+func (m *routes) compaction() (*event.Compaction, error) {
+	c := m.cfg.Compaction
+	plan := &event.Compaction{Auto: c.Auto == nil || *c.Auto, Buffer: session.DefaultCompactionBuffer, Keep: session.DefaultCompactionKeep}
+	if c.Buffer > 0 {
+		plan.Buffer = int64(c.Buffer)
+	}
+	if c.Keep > 0 {
+		plan.Keep = int64(c.Keep)
+	}
+	if c.Route != "" {
+		route, err := m.resolve(c.Route, "")
+		if err != nil {
+			return nil, m.cfg.Mistake("compaction.route", "%s", problem.Of(err).Detail)
+		}
+		plan.Route = &route
+	}
+	return plan, nil
 }
 
 // modelOf is the caller's model, or the route's; a route without one is named by its provider.

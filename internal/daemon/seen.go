@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
-	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -24,11 +23,19 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 	return metrics.New(metrics.Config{
 		Routes: meteredRoutes(d.cfg), Version: version.Version, Revision: version.Commit(), Logger: d.log,
 		Backlog:        func(ctx context.Context) (eventlog.Backlog, error) { return d.store.Backlog(ctx) },
-		Waiting:        func() int { return d.sqlite.Waiting() },
+		Waiting:        d.waiting,
 		ActiveSessions: func() int { return d.lane.Active() },
 		Bus:            d.busStats,
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
+}
+
+// waiting says how many appends wait for the store's writer.
+func (d *Daemon) waiting() int {
+	if d.backend == nil {
+		return 0
+	}
+	return d.backend.Waiting()
 }
 
 // newExporter makes what sends to the collector, or nil where none is named.
@@ -79,8 +86,6 @@ func (d *Daemon) stopExporter(ctx context.Context) {
 	defer cancel()
 	d.exporter.Stop(ctx)
 }
-
-func (d *Daemon) batch(b sqlite.Batch) { d.metrics.Batch(metrics.Batch(b)) }
 
 // meteredRoutes are the routes whose calls are counted under their own names.
 func meteredRoutes(cfg *config.Config) []metrics.Route {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,8 +26,23 @@ type Store interface {
 	Head(ctx context.Context, s event.Stream) (eventlog.Head, error)
 	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
 	NextDelivery(ctx context.Context, t event.TargetID) (eventlog.DeliveryRow, error)
-	PendingTargets(ctx context.Context) ([]event.TargetID, error)
+	Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind, limit int, mine bool) ([]event.Stream, error)
 	Now(ctx context.Context) (time.Time, error)
+}
+
+// Tenure is the lease under which targets are worked on.
+type Tenure interface {
+	Node() eventlog.NodeID
+	// Term ends with the lease.
+	Term() context.Context
+	// Await waits until the lease has time enough left for an attempt.
+	Await(ctx context.Context) error
+	// Rest lets go of a stream that wants nothing more, Yield of one that others
+	// are to go on with.
+	Rest(s event.Stream, head int64)
+	Yield(s event.Stream)
+	// Grace is how long nothing is to be taken yet.
+	Grace() time.Duration
 }
 
 // Message is one attempt: the same id and bytes each time (I-26).
@@ -53,6 +69,7 @@ type Sender func(ctx context.Context, m Message) Result
 // Config is what the room works with. Zero fields take the defaults.
 type Config struct {
 	Store    Store
+	Tenure   Tenure
 	Send     Sender
 	Schedule outbox.Schedule
 	Timeout  time.Duration // of one attempt; default 15 s
@@ -85,21 +102,49 @@ func New(cfg Config) *Room {
 	return r
 }
 
-// Start looks at every target that has something pending.
-func (r *Room) Start(ctx context.Context) error {
-	ids, err := r.cfg.Store.PendingTargets(ctx)
-	if err != nil {
-		return err
+// Start takes work from the store, from now on.
+func (r *Room) Start() {
+	r.pool.Draw(workers.Source[event.TargetID]{
+		Take: r.take, Failed: func(err error) { r.cfg.Logger.Error("take targets", "err", err) },
+	})
+}
+
+func (r *Room) take(ctx context.Context, limit int, mine bool) ([]event.TargetID, error) {
+	if wait := r.cfg.Tenure.Grace(); wait > 0 {
+		r.pool.Look(wait, mine)
+		return nil, nil
 	}
-	for _, id := range ids {
-		r.Wake(id)
+	streams, err := r.cfg.Store.Take(ctx, r.cfg.Tenure.Node(), eventlog.Targets, limit, mine)
+	ids := make([]event.TargetID, 0, len(streams))
+	for _, s := range streams {
+		if id, ok := s.Target(); ok {
+			ids = append(ids, id)
+		}
 	}
-	return nil
+	return ids, err
 }
 
 // Stop begins no further attempt and waits for those in flight until ctx ends;
-// what is cut then is in doubt, and is sent again under the same id.
-func (r *Room) Stop(ctx context.Context) { r.pool.Stop(ctx) }
+// what is cut then is in doubt, and is sent again under the same id. Lanes that
+// wait for their time are given to others at once.
+func (r *Room) Stop(ctx context.Context) {
+	planned := r.pool.Planned()
+	slices.Sort(planned)
+	var gone sync.WaitGroup
+	gone.Go(func() {
+		for _, id := range planned {
+			r.cfg.Tenure.Yield(id.Stream())
+		}
+	})
+	r.pool.Stop(ctx)
+	gone.Wait()
+}
+
+// Look has the store asked for work, with mine also for what this node holds already.
+func (r *Room) Look(mine bool) { r.pool.Look(0, mine) }
+
+// Heard says that another node has given a target something to send.
+func (r *Room) Heard(id event.TargetID) { r.pool.Heard(id) }
 
 // Wake says that a target may have something to send. It never blocks.
 func (r *Room) Wake(id event.TargetID) { r.pool.Wake(id) }
@@ -112,17 +157,34 @@ const restAfter = 2 * time.Second
 
 // work sends what is due in a target's lane, one after the other.
 func (r *Room) work(ctx context.Context, id event.TargetID, w *workers.Worker) time.Time {
-	for {
+	term := r.cfg.Tenure.Term()
+	if term.Err() != nil {
+		return time.Time{} // looked at when the lease begins anew
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(term, cancel)()
+	for fenced := false; ; {
 		due, more, err := r.step(ctx, id, w)
 		var other *eventlog.ConditionError
+		var held *eventlog.HeldError
 		switch {
+		case ctx.Err() != nil, term.Err() != nil, errors.As(err, &held):
+			return time.Time{} // another node's, which was woken too
+		case errors.Is(err, eventlog.ErrFenced) && !fenced:
+			fenced = true // what was remembered of it is forgotten: once more, with a claim
+		case errors.Is(err, eventlog.ErrFenced):
+			return time.Time{}
 		case errors.As(err, &other): // a person resolved it in between: look at what is next
 			return time.Now().Add(retakeAfter)
-		case err != nil && ctx.Err() == nil:
+		case err != nil:
 			r.cfg.Logger.Error("delivery", "target_id", id, "err", err, "retry_in", restAfter)
 			w.Rest()
 			return time.Now().Add(restAfter)
-		case err != nil, !more, w.Stopping():
+		case w.Stopping() && (more || !due.IsZero()):
+			r.cfg.Tenure.Yield(id.Stream())
+			return due
+		case !more:
 			return due
 		}
 	}
@@ -131,8 +193,13 @@ func (r *Room) work(ctx context.Context, id event.TargetID, w *workers.Worker) t
 // step looks at the head of the lane. It gives when to come back if that is
 // not due yet, and whether there may be more to do now.
 func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker) (due time.Time, more bool, err error) {
+	head, err := r.cfg.Store.Head(ctx, id.Stream())
+	if err != nil {
+		return due, false, err
+	}
 	row, err := r.cfg.Store.NextDelivery(ctx, id)
 	if errors.Is(err, eventlog.ErrNotFound) {
+		r.cfg.Tenure.Rest(id.Stream(), head.Seq) // what came after this head wakes it again
 		return due, false, nil
 	}
 	if err != nil {
@@ -154,11 +221,13 @@ func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker) (
 	select {
 	case r.slots <- struct{}{}:
 	case <-w.Draining:
-		return due, false, nil
+		return due, true, nil
+	case <-ctx.Done():
+		return due, true, ctx.Err()
 	}
 	defer func() { <-r.slots }()
 	if w.Stopping() {
-		return due, false, nil
+		return due, true, nil
 	}
 	if now, err = r.cfg.Store.Now(ctx); err != nil { // the place may have been long in coming
 		return due, false, err
@@ -191,6 +260,9 @@ func (r *Room) attempt(ctx context.Context, row *eventlog.DeliveryRow, now time.
 	if err := r.append(ctx, row, row.Open, append(events, started)); err != nil {
 		return err
 	}
+	if err := r.cfg.Tenure.Await(ctx); err != nil { // I-11
+		return errors.Join(eventlog.ErrFenced, err)
+	}
 	sctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
 	began := time.Now()
@@ -215,7 +287,8 @@ func (r *Room) record(ctx context.Context, row *eventlog.DeliveryRow, attempt in
 	for {
 		err := r.append(ctx, row, int64(attempt), datas)
 		var other *eventlog.ConditionError
-		if err == nil || ctx.Err() != nil || errors.Is(err, eventlog.ErrFenced) || errors.Is(err, eventlog.ErrClosed) || errors.As(err, &other) {
+		var held *eventlog.HeldError
+		if err == nil || ctx.Err() != nil || errors.Is(err, eventlog.ErrFenced) || errors.As(err, &held) || errors.Is(err, eventlog.ErrClosed) || errors.As(err, &other) {
 			return err
 		}
 		r.cfg.Logger.Error("record delivery attempt", "delivery_id", row.ID, "err", err, "retry_in", restAfter)
@@ -280,13 +353,14 @@ func (r *Room) append(ctx context.Context, row *eventlog.DeliveryRow, open int64
 	}
 	here := []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}}
 	stamps, err := r.cfg.Store.Append(ctx, eventlog.Append{
-		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Epoch: epoch, Claim: !owned, Events: events}},
+		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Epoch: epoch, Claim: !owned, Events: events, Node: r.cfg.Tenure.Node()}},
 		Require: []eventlog.Condition{
 			{Table: derived.Outbox, Where: here, Column: "status", In: []any{outbox.Pending}},
 			{Table: derived.Outbox, Where: here, Column: "n_open", In: []any{open}},
 		},
 	})
-	if errors.Is(err, eventlog.ErrFenced) {
+	var held *eventlog.HeldError
+	if errors.Is(err, eventlog.ErrFenced) || errors.As(err, &held) {
 		r.mu.Lock()
 		delete(r.epochs, row.TargetID)
 		r.mu.Unlock()

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tenure"
 )
 
 const (
@@ -33,6 +34,8 @@ type post struct {
 	t     *testing.T
 	store *sqlite.Store
 	room  *delivery.Room
+	lease *tenure.Tenure
+	lives int
 
 	mu       sync.Mutex
 	attempts []attempt
@@ -89,10 +92,17 @@ func (p *post) open(change func(*delivery.Config)) {
 	if change != nil {
 		change(&cfg)
 	}
-	p.room = delivery.New(cfg)
-	if err := p.room.Start(p.t.Context()); err != nil {
+	if p.lease != nil {
+		p.lease.Stop(p.t.Context())
+	}
+	p.lives++
+	p.lease = tenure.New(tenure.Config{Nodes: p.store, Node: eventlog.Node{ID: eventlog.NodeID(fmt.Sprint("n", p.lives))}, Logger: cfg.Logger})
+	if err := p.lease.Start(p.t.Context()); err != nil {
 		p.t.Fatal(err)
 	}
+	cfg.Tenure = p.lease
+	p.room = delivery.New(cfg)
+	p.room.Start()
 }
 
 func (p *post) send(ctx context.Context, m delivery.Message) delivery.Result {
@@ -113,6 +123,7 @@ func (p *post) kill() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	p.room.Stop(ctx)
+	p.lease.Stop(context.WithoutCancel(ctx)) // its lock proves that it is dead
 }
 
 func (p *post) close() {

@@ -394,7 +394,7 @@ func TestFilesInFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 		eng := engine.New(engine.Config{
-			Log: h.store, Hub: &h.hub, Tools: noTools, Owner: "gen_1", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+			Log: h.store, Hub: &h.hub, Tools: noTools, Node: "gen_1", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 			Model:     func(event.Route) (llm.Model, error) { return strict{t, h.model}, nil },
 			FileBytes: 10,
 		})
@@ -469,19 +469,25 @@ func TestHostedResultAfterOurCalls(t *testing.T) {
 }
 
 // What is not told leaves nothing behind: a text of which nothing came but its
-// state. A result that belongs to no call is kept for its provider.
+// state. A result whose call stands in an earlier answer, which is shown, is
+// kept for its provider, whichever of them it belongs to.
 func TestStatesOfWhatIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := staged(t, []step{parts(
+			llm.Part{Kind: llm.HostedCall, Name: "search", WireID: "srv_1", State: []byte("sealed call")},
+			llm.Part{Kind: llm.TextStart, Index: 1}, llm.Part{Kind: llm.TextDelta, Index: 1, Text: "first"}, llm.Part{Kind: llm.TextEnd, Index: 1},
+			llm.Part{Kind: llm.Finish, Reason: llm.FinishStop}), parts(
 			llm.Part{Kind: llm.HostedResult, WireID: "nobody's", State: []byte("sealed 0")},
 			llm.Part{Kind: llm.TextStart, Index: 1}, llm.Part{Kind: llm.TextEnd, Index: 1, State: []byte("sealed 1")},
 			llm.Part{Kind: llm.TextStart, Index: 2}, llm.Part{Kind: llm.TextDelta, Index: 2, Text: "done"}, llm.Part{Kind: llm.TextEnd, Index: 2},
 			llm.Part{Kind: llm.Finish, Reason: llm.FinishStop})})
 		defer h.close()
 		s := h.session(&api.CreateSession{})
-		id := h.submit(s, "go")
-		h.drive(h.eng, s.ID)
-		h.status(id, "completed")
+		for _, text := range []string{"go", "go on"} {
+			id := h.submit(s, text)
+			h.drive(h.eng, s.ID)
+			h.status(id, "completed")
+		}
 		h.verify()
 	})
 }

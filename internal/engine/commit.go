@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
 // batch is one append in the making: outcomes, and the decisions that follow
@@ -23,6 +25,7 @@ type batch struct {
 	claimed bool
 	epoch   int64 // that the append is fenced by: the one before a claim
 	from    int64 // head before the batch
+	rest    bool  // nothing more is wanted after it
 }
 
 // settle commits what has come and what follows from it, until the state asks
@@ -38,14 +41,67 @@ func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error)
 			d.pending = nil
 			return actions, due, nil
 		}
+		// A claim, with the sweep of what a former owner left, and a decision wait for
+		// a lease; an outcome is a fact, and the store says whose it is.
+		if b.claimed || len(d.pending) == 0 {
+			if err := d.mayAct(ctx); err != nil {
+				return nil, due, err
+			}
+		}
+		b.rest = len(actions) == 0 && due.IsZero() && len(d.acts) == 0 && session.Next(b.st) == nil
 		committed, err := d.commit(ctx, b)
+		if why := eventlog.Refusal(err); why != "" {
+			if err := d.giveUp(ctx, why, err); err != nil {
+				return nil, due, err
+			}
+			continue
+		}
 		if err != nil {
 			return nil, due, err
 		}
 		if committed {
-			d.st, d.pending, d.owned = b.st, nil, true
+			d.st, d.pending, d.owned, d.rested = b.st, nil, true, b.rest
 			d.moved()
 			d.logProgress(b.events)
+		}
+	}
+}
+
+// giveUp ends the run whose append the log refuses for good: to ask again would
+// be refused again, for ever. What is in flight is stopped; the outcomes that
+// could not be written are dropped, and the calls behind them are told as in
+// doubt. When that is refused too nothing is left to be said: the error goes
+// to who drives the session.
+func (d *drive) giveUp(ctx context.Context, why string, cause error) error {
+	d.log.Error("append refused for good: the run ends", "err", cause)
+	for _, cancel := range d.acts {
+		cancel()
+	}
+	d.pending = nil
+	for {
+		b := &batch{st: d.st.Clone(), epoch: d.st.Epoch, from: d.st.Head}
+		b.claimed = !d.owned && (d.st.Owner != string(d.e.cfg.Node) || d.st.HasOpenActs())
+		if b.claimed {
+			if err := d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: string(d.e.cfg.Node)}}}); err != nil {
+				return err
+			}
+		}
+		events := session.Refused(b.st, why)
+		if events == nil {
+			return cause
+		}
+		if err := d.fold(b, events); err != nil {
+			return err
+		}
+		committed, err := d.commit(ctx, b)
+		if err != nil {
+			return errors.Join(err, cause)
+		}
+		if committed {
+			d.st, d.owned, d.rested = b.st, true, false
+			d.moved()
+			d.logProgress(b.events)
+			return nil
 		}
 	}
 }
@@ -63,11 +119,11 @@ func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time
 		if d.draining || session.Next(b.st) == nil {
 			return b, nil, time.Time{}, nil // nothing to own it for
 		}
-		b.claimed = d.st.Owner != d.e.cfg.Owner || d.st.HasOpenActs()
+		b.claimed = d.st.Owner != string(d.e.cfg.Node) || d.st.HasOpenActs()
 		d.owned = !b.claimed
 	}
 	if b.claimed {
-		if err := d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: d.e.cfg.Owner}}}); err != nil {
+		if err := d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: string(d.e.cfg.Node)}}}); err != nil {
 			return nil, nil, time.Time{}, err
 		}
 	}
@@ -157,10 +213,11 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 	a := eventlog.Append{
 		Entries: append([]eventlog.Entry{{
 			Stream: b.st.ID.Stream(), Expect: b.from, Epoch: b.epoch, Claim: b.claimed, Events: b.events,
+			Node: d.e.cfg.Node, Rest: b.rest, Roots: d.roots(b),
 		}}, extra...),
 		Blobs: b.blobs,
 	}
-	var dup *eventlog.DuplicateError
+	var held *eventlog.HeldError
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		_, err := d.e.cfg.Log.Append(ctx, a)
 		switch {
@@ -171,10 +228,10 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 			return true, nil
 		case errors.Is(err, eventlog.ErrHeadMoved):
 			return false, d.catchUp(ctx)
-		case errors.Is(err, eventlog.ErrFenced):
+		case errors.Is(err, eventlog.ErrFenced), errors.As(err, &held):
 			return false, eventlog.ErrFenced
-		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil, errors.As(err, &dup):
-			return false, err // a call that would start twice is a mistake of ours: nothing more happens here (I-13)
+		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil, eventlog.Refusal(err) != "":
+			return false, err
 		}
 		// A store in trouble: an outcome is a fact and is not given up.
 		d.log.Error("append", "err", err, "retry_in", wait)
@@ -188,6 +245,24 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 			return false, err
 		}
 	}
+}
+
+// roots gives the workspace roots that the session needs from this append on,
+// where the append says so: at a claim, and when a run begins.
+func (d *drive) roots(b *batch) []string {
+	r := b.st.Active
+	if r == nil || !b.claimed && !slices.ContainsFunc(b.events, func(e event.Event) bool { _, ok := e.Data.(*event.RunStarted); return ok }) {
+		return nil
+	}
+	var roots []string
+	for i := range r.Created.Tools {
+		if t, _, ok := d.e.cfg.Tools.Get(r.Created.Tools[i].Name); ok {
+			if at, ok := t.(tool.Rooted); ok && !slices.Contains(roots, at.Root()) {
+				roots = append(roots, at.Root())
+			}
+		}
+	}
+	return roots
 }
 
 // catchUp folds what the log got since. An epoch that has grown is our own
@@ -206,7 +281,7 @@ func (d *drive) catchUp(ctx context.Context) error {
 	case err != nil:
 		return err
 	case d.st.Epoch == epoch:
-	case d.st.Owner != d.e.cfg.Owner:
+	case d.st.Owner != string(d.e.cfg.Node):
 		return eventlog.ErrFenced
 	default:
 		d.owned = true
@@ -366,6 +441,10 @@ func (d *drive) logProgress(events []event.Event) {
 			log.Warn("model attempt failed", "step_id", ev.StepID, "attempt", x.Attempt, "class", x.Class, "status", x.Status)
 		case *event.ToolInterrupted:
 			log.Warn("tool call interrupted", "call_id", ev.CallID, "outcome", x.Outcome)
+		case *event.ContextCompacted:
+			log.Info("context compacted", "reason", x.Reason, "entries", x.Entries, "tokens", x.Tokens)
+		case *event.CompactionFailed:
+			log.Warn("compaction failed", "reason", x.Reason, "code", x.Code)
 		case *event.OwnerClaimed:
 			d.log.Debug("session claimed", "epoch", ev.Epoch)
 		}

@@ -41,18 +41,36 @@ type Snapshots interface {
 	Offer(st *session.State)
 }
 
+// Lease says whether a node's time at the store is enough for one more act
+// outside the log (I-11).
+type Lease interface {
+	Held() bool
+	// Await waits until it is; its error says that the lease has ended.
+	Await(ctx context.Context) error
+}
+
+// unlimited is the lease of a node that is alone.
+type unlimited struct{}
+
+func (unlimited) Held() bool                  { return true }
+func (unlimited) Await(context.Context) error { return nil }
+
 // Config is what the engine works with.
 type Config struct {
 	Log Log
 	// Snapshots: nil means that sessions are folded from their first event.
 	Snapshots Snapshots
-	Hub       *live.Hub
-	Tools     *tool.Set
+	// Files make snapshots of workspaces. Nil: there are none.
+	Files Files
+	Hub   *live.Hub
+	Tools *tool.Set
 	// Model gives the adapter of a captured route; its error is an *llm.Error.
 	Model func(event.Route) (llm.Model, error)
 	// Takes says whether the model of a route reads files of a media type. Nil: text only.
-	Takes  func(r event.Route, mediaType string) bool
-	Owner  string // this process life
+	Takes func(r event.Route, mediaType string) bool
+	Node  eventlog.NodeID // this process life, as whose owner's appends are made
+	// Lease says whether this node may act. Nil: always.
+	Lease  Lease
 	Rand   *rand.Rand
 	Logger *slog.Logger
 
@@ -86,6 +104,9 @@ func New(cfg Config) *Engine {
 	def(&cfg.BlobCache, 32<<20)
 	if cfg.Takes == nil {
 		cfg.Takes = func(_ event.Route, media string) bool { return llm.Capabilities{}.Takes(media) }
+	}
+	if cfg.Lease == nil {
+		cfg.Lease = unlimited{}
 	}
 	if cfg.FileBytes == 0 {
 		cfg.FileBytes = 256 << 20
@@ -154,27 +175,29 @@ func catchUp(ctx context.Context, st *session.State, read func(context.Context, 
 }
 
 // Drive works on a session until it asks for nothing more. It takes over the
-// state and gives back the state to go on from, and when something is due that
-// only waits for its time (zero: nothing). bell wakes it to read commands from
-// the log. From the closing of draining on no act begins; those in flight are
-// awaited. When ctx ends, what is in flight is left in doubt, as after a crash.
+// state and gives back the state to go on from, when something is due that only
+// waits for its time (zero: nothing), and whether its last append has let go of
+// the session. bell wakes it to read commands from the log. From the closing of
+// draining on no act begins; those in flight are awaited. When ctx ends, what is
+// in flight is left in doubt, as after a crash.
 //
 // eventlog.ErrFenced means that the session has another owner: then nothing
 // more is done for it, and nothing is said in the log (I-11).
-func (e *Engine) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, error) {
+func (e *Engine) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
+	st.AskForFiles(e.cfg.Files != nil)
 	d := &drive{
 		e: e, id: st.ID, st: st, log: e.cfg.Logger.With("session_id", st.ID),
 		acts: map[actKey]context.CancelFunc{}, outcomes: make(chan outcome),
 		cancel: cancel, head: st.Head,
 	}
-	due, err := d.run(ctx, bell, draining)
+	due, err = d.run(ctx, bell, draining)
 	cancel()
 	d.wait.Wait()
 	if err == nil && d.unsaved > 0 { // at rest: nobody waits for what this costs
 		e.cfg.Snapshots.Offer(d.st.Clone())
 	}
-	return d.st, due, err
+	return d.st, due, d.rested, err
 }
 
 // restless is how many events a session that does not come to rest may have
@@ -214,21 +237,28 @@ type drive struct {
 	// owned: acts that are open in the state are ours. Before that, and once
 	// only, an owner raises the epoch when another was there or left acts open.
 	owned bool
+	// rested: the last append let go of the session.
+	rested bool
+	// lost: an act found the lease ended.
+	lost bool
 	// head is where the session stood when it was last looked at for a snapshot,
 	// unsaved where one became due; 0: none is.
 	head, unsaved int64
 }
 
-// actKey names an act: an attempt of a step or of a call.
+// actKey names an act: an attempt of a step or of a call, or a snapshot of files.
 type actKey struct {
 	step    event.StepID
 	call    event.CallID
 	attempt int
+	files   session.CaptureFiles // zero: it is none
 }
 
 // outcome is what came of an act.
 type outcome struct {
 	key actKey
+	// lost: the act did not begin, since the lease had ended.
+	lost bool
 	// events tells it, for the state at the time of the append. It gives nil
 	// when the state does not wait for it any more (I-14).
 	events func(*session.State) ([]event.Event, []event.Blob)
@@ -265,26 +295,60 @@ func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.T
 			}
 			timer = time.After(due.Sub(now))
 		}
-		select {
-		case o := <-d.outcomes:
-			d.took(o)
-			d.drainOutcomes()
-		case <-bell:
-			if err := d.catchUp(ctx); err != nil {
-				return time.Time{}, err
-			}
-		case <-timer:
-		case <-draining:
+		rung, over, err := d.await(ctx, bell, timer, draining)
+		if over {
 			d.draining, draining = true, nil
-		case <-ctx.Done():
-			return time.Time{}, ctx.Err()
+		}
+		if err == nil && d.lost {
+			err = eventlog.ErrFenced
+		}
+		if err == nil && rung {
+			err = d.catchUp(ctx)
+		}
+		if err != nil {
+			return time.Time{}, err
 		}
 	}
+}
+
+// await waits for something to come. Where several things are ready their order
+// is fixed, so that a history can be played again: our end, then commands, then
+// outcomes, then time.
+func (d *drive) await(ctx context.Context, bell <-chan struct{}, timer <-chan time.Time, draining <-chan struct{}) (rung, drain bool, err error) {
+	if ctx.Err() != nil {
+		return false, false, ctx.Err()
+	}
+	select {
+	case <-bell:
+		return true, false, nil
+	default:
+	}
+	d.drainOutcomes()
+	if d.pending != nil || d.lost {
+		return false, false, nil
+	}
+	select {
+	case o := <-d.outcomes:
+		d.took(o)
+		d.drainOutcomes()
+	case <-bell:
+		rung = true
+	case <-timer:
+	case <-draining:
+		drain = true
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return rung, drain, err
 }
 
 func (d *drive) took(o outcome) {
 	d.acts[o.key]()
 	delete(d.acts, o.key)
+	if o.lost {
+		d.lost = true
+		return
+	}
 	d.pending = append(d.pending, o)
 }
 
@@ -303,6 +367,7 @@ func (d *drive) drainOutcomes() {
 // begin starts the acts that are asked for and not in flight. While draining
 // nothing new begins: the next start finds it in doubt or asks for it again.
 func (d *drive) begin(ctx context.Context, actions []session.Action) {
+	d.dropFiles(actions)
 	for _, a := range actions {
 		switch a := a.(type) {
 		case session.Abort:
@@ -313,15 +378,37 @@ func (d *drive) begin(ctx context.Context, actions []session.Action) {
 		case session.CallModel:
 			key := actKey{step: a.Step, attempt: a.Attempt}
 			if d.acts[key] == nil && !d.draining {
-				d.start(ctx, key, d.callModel)
+				act := d.callModel
+				if summarises(d.st, key) {
+					act = d.callSummary
+				}
+				d.start(ctx, key, act)
 			}
 		case session.RunTool:
 			key := actKey{call: a.Call, attempt: a.Attempt}
 			if d.acts[key] == nil && !d.draining && len(d.acts) < d.e.cfg.MaxParallel {
 				d.start(ctx, key, d.runTool)
 			}
+		case session.CaptureFiles:
+			key := actKey{files: a}
+			if d.acts[key] == nil && !d.draining {
+				d.start(ctx, key, d.captureFiles)
+			}
 		}
 	}
+}
+
+// mayAct is asked right before each act outside the log: whether the lease has
+// time left for it. It waits for a beat that is late; eventlog.ErrFenced: the
+// lease has ended, and nothing more is done or said (I-11).
+func (d *drive) mayAct(ctx context.Context) error {
+	if err := d.e.cfg.Lease.Await(ctx); err != nil {
+		if ctx.Err() != nil {
+			return llm.Errorf(llm.Aborted, "stopped").Because(err)
+		}
+		return eventlog.ErrFenced
+	}
+	return nil
 }
 
 // start runs an act in a goroutine that the drive waits for. What the act
@@ -347,6 +434,9 @@ func (d *drive) start(ctx context.Context, key actKey, act func(context.Context,
 // acts whose intent was committed by an append that seemed to fail. Nobody else
 // would ever end them.
 func (d *drive) neverBegan() {
+	if d.summaryNeverBegan() {
+		return
+	}
 	step := d.st.Active.Step
 	key := actKey{step: step.ID, attempt: step.Attempt.Number}
 	if step.Attempt.Open && step.Attempt.Epoch == d.st.Epoch && d.acts[key] == nil {

@@ -53,6 +53,7 @@ func newHouse(t *testing.T, script string, tools ...tool.Tool) *house {
 			return event.Route{Name: "main", Provider: "scripted", Model: "scripted"}, nil
 		},
 		CheckTarget: func(event.ReplyTarget) error { return nil },
+		Compaction:  &event.Compaction{Auto: true},
 	})
 	h.eng = h.engine(set, "gen_1")
 	return h
@@ -60,7 +61,7 @@ func newHouse(t *testing.T, script string, tools ...tool.Tool) *house {
 
 func (h *house) engine(set *tool.Set, owner string) *engine.Engine {
 	return engine.New(engine.Config{
-		Log: h.store, Hub: &h.hub, Tools: set, Owner: owner, Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+		Log: h.store, Hub: &h.hub, Tools: set, Node: eventlog.NodeID(owner), Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 		Model: func(event.Route) (llm.Model, error) { return strict{h.t, h.model}, nil },
 	})
 }
@@ -102,7 +103,7 @@ func (h *house) drive(eng *engine.Engine, id event.SessionID) {
 	}
 	for {
 		var due time.Time
-		st, due, err = eng.Drive(h.t.Context(), st, nil, nil)
+		st, due, _, err = eng.Drive(h.t.Context(), st, nil, nil)
 		if err != nil {
 			h.t.Fatal(err)
 		}

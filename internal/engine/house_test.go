@@ -237,7 +237,7 @@ func (h *house) begin(eng *engine.Engine, id event.SessionID) *life {
 		st, err := eng.Load(ctx, id)
 		for err == nil {
 			var due time.Time
-			if st, due, err = eng.Drive(ctx, st, l.bell, l.draining); err != nil {
+			if st, due, _, err = eng.Drive(ctx, st, l.bell, l.draining); err != nil {
 				break
 			}
 			var timer <-chan time.Time
@@ -386,7 +386,7 @@ func (h *house) faultyEngine(owner string, tools ...tool.Tool) (*engine.Engine, 
 	}
 	f := &faulty{Log: h.store}
 	return engine.New(engine.Config{
-		Log: f, Hub: &h.hub, Tools: set, Owner: owner, Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+		Log: f, Hub: &h.hub, Tools: set, Node: eventlog.NodeID(owner), Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 		Model: func(event.Route) (llm.Model, error) { return strict{h.t, h.model}, nil },
 	}), f
 }

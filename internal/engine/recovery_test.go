@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -71,24 +72,41 @@ func TestRetryBudget(t *testing.T) {
 	}
 }
 
-// After output there is no retry; what had come is durable and marked, and is
-// no part of an answer (I-19, I-20).
-func TestNoRetryAfterOutput(t *testing.T) {
+// A stream that was cut after output had come is tried again within the same
+// budget, by classes that this may help. What had come is durable and marked
+// (I-19), is shown to the next attempt, and is no part of an answer (I-20); no
+// call of it runs (I-13). C24, C27
+func TestCutAfterOutput(t *testing.T) {
 	text := []llm.Part{{Kind: llm.TextStart}, {Kind: llm.TextDelta, Text: "so far "}, {Kind: llm.TextDelta, Text: "so good"}}
-	input := []llm.Part{{Kind: llm.ToolInputStart, Name: "act"}, {Kind: llm.ToolInputDelta, Text: `{"a":`}}
+	input := []llm.Part{{Kind: llm.ToolInputStart, Index: 1, Name: "act"}, {Kind: llm.ToolInputDelta, Index: 1, Text: `{"a":`}}
+	whole := []llm.Part{{Kind: llm.ToolCallWhole, Index: 1, Name: "act", Text: `{}`}}
+	thoughts := []llm.Part{{Kind: llm.ReasoningStart, Index: 1}, {Kind: llm.ReasoningDelta, Index: 1, Text: "hm"}, {Kind: llm.ReasoningEnd, Index: 1, State: []byte("sealed")}}
 	for _, row := range []struct {
 		name  string
 		first step
 		class string
 		asked int
+		shown bool // the next attempt is shown the text
 	}{
-		{"text, then an error", breaks(llm.Errorf(llm.Overloaded, "no"), text...), "overloaded", 1},
-		{"text, then no end", parts(text...), "truncated", 1},
-		{"text, then silence", hangs(text...), "transport", 1},
-		{"half a call", breaks(llm.Errorf(llm.Transport, "gone"), input...), "transport", 1},
-		{"thoughts only", breaks(llm.Errorf(llm.Transport, "gone"), llm.Part{Kind: llm.ReasoningStart}, llm.Part{Kind: llm.ReasoningDelta, Text: "hm"}), "transport", 5},
-		{"nothing", parts(), "truncated", 5},
-		{"filtered", parts(append(text, llm.Part{Kind: llm.Finish, Reason: llm.FinishFilter})...), "content_filter", 1},
+		{"text, then an error", breaks(llm.Errorf(llm.Overloaded, "no"), text...), "overloaded", 5, true},
+		{"text, then no end", parts(text...), "truncated", 5, true},
+		{"text, then silence", hangs(text...), "transport", 5, true},
+		{"text and half a call", breaks(llm.Errorf(llm.Transport, "gone"), append(text, input...)...), "transport", 5, true},
+		{"text and a whole call", breaks(llm.Errorf(llm.Server, "gone"), append(text, whole...)...), "server", 5, true},
+		{"text and thoughts", breaks(llm.Errorf(llm.Server, "gone"), append(text, thoughts...)...), "server", 5, true},
+		{"half a call", breaks(llm.Errorf(llm.Transport, "gone"), input...), "transport", 5, false},
+		{"thoughts only", breaks(llm.Errorf(llm.Transport, "gone"), thoughts...), "transport", 5, false},
+		{"nothing", parts(), "truncated", 5, false},
+		{"filtered", parts(append(text, llm.Part{Kind: llm.Finish, Reason: llm.FinishFilter})...), "content_filter", 1, false},
+		{"refused in the middle", breaks(llm.Errorf(llm.InvalidRequest, "no"), text...), "invalid_request", 1, false},
+		{"out of money in the middle", breaks(llm.Errorf(llm.Billing, "no"), text...), "billing", 1, false},
+		{"text, then a panic", func(ctx context.Context, req *llm.Request, yield func(llm.Part) error) error {
+			if err := parts(text...)(ctx, req, yield); err != nil {
+				return err
+			}
+			panic("odd bytes")
+		}, "invalid_request", 1, false},
+		{"out of order", parts(append(text, llm.Part{Kind: llm.TextStart})...), "protocol", 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -107,12 +125,80 @@ func TestNoRetryAfterOutput(t *testing.T) {
 						t.Errorf("text %+v", d)
 					}
 				}
-				if len(all[*event.OutputEmitted](h, s.ID)) != 0 {
-					t.Error("a broken answer became the output") // I-20
+				if len(all[*event.OutputEmitted](h, s.ID)) != 0 || len(all[*event.ToolRequested](h, s.ID)) != 0 {
+					t.Error("a broken answer became the output, or a call of it was asked for") // I-20
 				}
+				for i, req := range p.reqs[1:] {
+					if got := len(req.Messages) == 3; got != row.shown || req.Continues {
+						t.Fatalf("request %d has %d messages", i+1, len(req.Messages))
+					}
+					if !row.shown {
+						continue
+					}
+					said, note := req.Messages[1], req.Messages[2]
+					if said.Role != llm.Assistant || len(said.Parts) != 1 || said.Parts[0].Text != "so far so good" || said.Parts[0].State != nil {
+						t.Errorf("request %d shows %+v", i+1, said)
+					}
+					if note.Role != llm.User || len(note.Parts) != 1 || note.Parts[0].Text != session.NoteCut || !note.Parts[0].Note {
+						t.Errorf("request %d says %+v", i+1, note)
+					}
+				}
+				settled(t, h.events(s.ID.Stream()))
+
+				// The attempt that succeeds gives the whole answer, and nothing of the others is left.
+				p.mu.Lock()
+				p.steps = []step{row.first, say("whole"), say("next")}
+				p.reqs = nil
+				p.mu.Unlock()
+				s = h.session(&api.CreateSession{})
+				for _, want := range []string{"whole", "next"} {
+					id = h.submit(s, "go")
+					h.drive(h.eng, s.ID)
+					if row.asked == 1 {
+						return
+					}
+					h.status(id, "completed")
+					outs := all[*event.OutputEmitted](h, s.ID)
+					if got := outs[len(outs)-1].Content.Text; got != want {
+						t.Errorf("the answer is %q", got)
+					}
+				}
+				if last := p.reqs[2].Messages; len(last) != 3 || last[1].Parts[0].Text != "whole" || len(last[1].Parts) != 1 {
+					t.Errorf("the next run is shown %+v", last)
+				}
+				h.verify()
 			})
 		})
 	}
+}
+
+// What is shown of a cut attempt is bounded, also where it stands by reference,
+// over a restart.
+func TestCutTextIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var long []llm.Part
+		for i := range 10 {
+			long = append(long, llm.Part{Kind: llm.TextStart, Index: i}, llm.Part{Kind: llm.TextDelta, Index: i, Text: strings.Repeat("å", 10_000)}, llm.Part{Kind: llm.TextEnd, Index: i})
+		}
+		h, p := staged(t, []step{parts(long...), hangs(), say("done")})
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "go")
+		l := h.begin(h.eng, s.ID)
+		<-time.After(5 * time.Second)
+		l.kill()
+		h.drive(h.other("gen_2"), s.ID)
+		h.status(id, "completed")
+		for _, req := range p.reqs[1:] {
+			if got := req.Messages[1].Parts[0].Text; got != strings.Repeat("å", session.MaxCut/2) {
+				t.Errorf("%d bytes are shown", len(got))
+			}
+		}
+		if len(p.reqs) != 3 {
+			t.Errorf("asked %d times", len(p.reqs))
+		}
+		h.verify()
+	})
 }
 
 // The process dies while tools run: each call has exactly one result, an effect
@@ -251,25 +337,38 @@ func TestHostileParts(t *testing.T) {
 		llm.Part{Kind: llm.Finish, Reason: llm.FinishTools})
 	large := func(_ context.Context, _ *llm.Request, yield func(llm.Part) error) error {
 		chunk := strings.Repeat("x", 1<<20)
+		if err := yield(llm.Part{Kind: llm.TextStart}); err != nil {
+			return err
+		}
 		for {
 			if err := yield(llm.Part{Kind: llm.TextDelta, Text: chunk}); err != nil {
 				return err
 			}
 		}
 	}
-	for name, first := range map[string]step{"too many": many, "one index twice": twice, "too large": large} {
+	deaf := func(_ context.Context, _ *llm.Request, yield func(llm.Part) error) error { // goes on whatever it is told
+		for _, p := range []llm.Part{{Kind: llm.TextDelta, Text: "x"}, {Kind: llm.ToolCallWhole, Index: 1, Name: "act", Text: "{}"}, {Kind: llm.Finish}} {
+			_ = yield(p)
+		}
+		return nil
+	}
+	for name, row := range map[string]struct {
+		first step
+		class string
+	}{"too many": {many, "invalid_request"}, "one index twice": {twice, "protocol"}, "too large": {large, "invalid_request"}, "deaf": {deaf, "protocol"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				act := newFake("act", tool.Write, gives("done"))
-				h, p := staged(t, []step{first}, act)
+				h, p := staged(t, []step{row.first}, act)
 				defer h.close()
 				s := h.session(&api.CreateSession{})
 				id := h.submit(s, "go")
 				h.drive(h.eng, s.ID)
 				h.status(id, "failed")
-				if p.asked() != 1 || act.runs() != 0 {
-					t.Errorf("asked %d, ran %d", p.asked(), act.runs())
+				if got := h.run(id).ErrorCode; p.asked() != 1 || act.runs() != 0 || got != "model_"+row.class {
+					t.Errorf("asked %d, ran %d, %s", p.asked(), act.runs(), got)
 				}
+				settled(t, h.events(s.ID.Stream()))
 			})
 		})
 	}
@@ -282,7 +381,7 @@ func TestHostileTexts(t *testing.T) {
 		e.Code = "co\xfede"
 		h, p := staged(t, []step{
 			breaks(e),
-			parts(llm.Part{Kind: llm.TextStart}, llm.Part{Kind: llm.TextDelta, Text: "te\xffxt"}, llm.Part{Kind: llm.TextDelta, Index: 7, Text: "of no part"},
+			parts(llm.Part{Kind: llm.TextStart}, llm.Part{Kind: llm.TextDelta, Text: "te\xffxt"},
 				llm.Part{Kind: llm.ToolCallWhole, Index: 1, Name: "na\xffme" + strings.Repeat("n", 500), Text: "{}"},
 				llm.Part{Kind: llm.Finish, Reason: llm.FinishReason("odd"), Raw: "ra\xffw"}),
 			say("done \xff"),

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/engine"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/snapshot"
@@ -59,7 +60,7 @@ func (h *house) withSnapshots(every int64, owner string) (*engine.Engine, *offer
 	log := &reads{Store: h.store, first: -1}
 	o := &offers{Room: snapshot.New(snapshot.Config{Store: h.store, Every: every})}
 	return engine.New(engine.Config{
-		Log: log, Snapshots: o, Hub: &h.hub, Tools: set, Owner: owner, Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+		Log: log, Snapshots: o, Hub: &h.hub, Tools: set, Node: eventlog.NodeID(owner), Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 		Model: func(event.Route) (llm.Model, error) { return strict{h.t, h.model}, nil },
 	}), o, log
 }

@@ -17,6 +17,9 @@ import (
 
 // runTool runs one call whose start is recorded.
 func (d *drive) runTool(ctx context.Context, key actKey, st *session.State) outcome {
+	if d.mayAct(ctx) != nil && ctx.Err() == nil {
+		return outcome{key: key, lost: true}
+	}
 	began := time.Now()
 	o := d.callTool(ctx, st, key.call)
 	o.result.Duration = time.Since(began)

@@ -40,6 +40,12 @@ const (
 	TypeStateEntered Type = "fsm.state.entered"
 	TypeContextBuilt Type = "context.build.completed"
 
+	TypeCompactionRequested Type = "context.compaction.requested"
+	TypeCompactionStarted   Type = "context.compaction.started"
+	TypeCompactionEnded     Type = "context.compaction.ended"
+	TypeCompactionFailed    Type = "context.compaction.failed"
+	TypeContextCompacted    Type = "context.compacted"
+
 	TypeStepStarted        Type = "step.started"
 	TypeStepEnded          Type = "step.ended"
 	TypeStepFailed         Type = "step.failed"
@@ -127,6 +133,12 @@ var catalog = map[Type]entry{
 	TypeStateEntered: current[StateEntered](1),
 	TypeContextBuilt: current[ContextBuilt](1),
 
+	TypeCompactionRequested: current[CompactionRequested](1),
+	TypeCompactionStarted:   current[CompactionStarted](1),
+	TypeCompactionEnded:     current[CompactionEnded](1),
+	TypeCompactionFailed:    current[CompactionFailed](1),
+	TypeContextCompacted:    current[ContextCompacted](1),
+
 	TypeStepStarted:        current[StepStarted](1),
 	TypeStepEnded:          current[StepEnded](2),
 	TypeStepFailed:         current[StepFailed](2),
@@ -197,7 +209,7 @@ func (e *Event) seal() error {
 	// that this is the canonical order too.
 	raw, err := json.Marshal(e.Data, json.Deterministic(true))
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", t, err)
+		return fmt.Errorf("%w %s: %w", ErrEncode, t, err)
 	}
 	e.Type, e.Version, e.Raw = t, row.version, canonjson.Value(raw)
 	return nil

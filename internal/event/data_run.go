@@ -5,6 +5,7 @@ import "github.com/holdfast-dev/holdfast/internal/canonjson"
 // RunCreated holds the canonical input and everything else that shapes the run.
 type RunCreated struct {
 	Actor           string          `json:"actor,omitzero"`
+	Compaction      *Compaction     `json:"compaction,omitzero"` // absent: never
 	Idempotency     *IdempotencyKey `json:"idempotency,omitzero"`
 	Input           []InputItem     `json:"input"`
 	InputContract   string          `json:"input_contract,omitzero"` // digest of the contract that the input met
@@ -61,8 +62,10 @@ type AssetRef struct {
 
 // Route is a resolved way to a model.
 type Route struct {
+	Context  int64  `json:"context,omitzero"` // tokens of prompt and answer together; absent: not known
 	Model    string `json:"model"`
 	Name     string `json:"name"`
+	Output   int64  `json:"output,omitzero"` // the most tokens of one answer; absent: not known
 	Provider string `json:"provider"`
 	Server   string `json:"server,omitzero"` // digest of the server's address, where the configuration names one
 }

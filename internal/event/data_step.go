@@ -9,8 +9,8 @@ type ContextBuilt struct {
 	FromSeq int64 `json:"from_seq,omitzero"` // the oldest event whose content is shown; 0: nothing earlier
 	Items   int   `json:"items"`             // entries shown
 	Omitted int   `json:"omitted,omitzero"`  // entries of earlier runs left out by the budget
+	Summary int   `json:"summary,omitzero"`  // number of the compaction whose summary it begins with; absent: none
 	Tools   int   `json:"tools,omitzero"`    // tools offered
-
 }
 
 // StepStarted begins one logical model call.
@@ -20,12 +20,54 @@ type StepStarted struct {
 	Repair  int  `json:"repair,omitzero"`   // number of the repair, from 1
 }
 
-// StepEnded ends a step; every call it asked for is terminal.
+// StepEnded ends a step; every call it asked for is terminal. Files and Snapshot
+// are there when a call may have changed the workspace and snapshots could be made.
 type StepEnded struct {
-	Finish    string      `json:"finish"`
-	MessageID string      `json:"message_id"`
-	Usage     *TokenUsage `json:"usage,omitzero"` // absent: not known
+	Files     *FileChanges  `json:"files,omitzero"` // what differs from the workspace before the step; absent: not known
+	Finish    string        `json:"finish"`
+	MessageID string        `json:"message_id"`
+	Snapshot  *FileSnapshot `json:"snapshot,omitzero"` // the workspace after the step
+	Usage     *TokenUsage   `json:"usage,omitzero"`    // absent: not known
 }
+
+// FileSnapshot names the content of a workspace at one time. It stands in the
+// private store of one node.
+type FileSnapshot struct {
+	Node string `json:"node"` // whose store it is
+	Tree string `json:"tree"` // `sha256:…` of the root listing: equal files, equal trees
+}
+
+// FileChanges are the files of a workspace that differ between two snapshots,
+// whoever changed them. They are bounded.
+type FileChanges struct {
+	List []FileChange `json:"list"`          // in the order of folders and names; empty: nothing changed
+	More int          `json:"more,omitzero"` // how many more there are
+}
+
+// FileChange is one file or link that differs.
+type FileChange struct {
+	Before int64      `json:"before,omitzero"` // its size before, in bytes; 0 where it is new
+	Bytes  int64      `json:"bytes,omitzero"`  // its size, in bytes; 0 where it was deleted
+	Change FileAction `json:"change"`
+	Path   string     `json:"path"` // in the workspace; bytes that are no UTF-8 are replaced, and a long one is cut
+}
+
+// FileAction says how a file differs.
+type FileAction string
+
+// The ways in which a file differs.
+const (
+	FileAdded    FileAction = "added"
+	FileModified FileAction = "modified" // its content, or what kind of file it is
+	FileDeleted  FileAction = "deleted"
+	FileMode     FileAction = "mode" // its permissions alone
+)
+
+// Bounds of FileChanges in an event: files that are listed, and bytes of their paths.
+const (
+	MaxFileChanges = 100
+	MaxFilePaths   = 16 << 10
+)
 
 // StepFailed ends a step without an answer.
 type StepFailed struct {
@@ -43,6 +85,7 @@ type ModelCallStarted struct {
 
 // ModelCallCompleted ends an attempt whose stream was whole.
 type ModelCallCompleted struct {
+	AnswerBytes   int         `json:"answer_bytes,omitzero"` // of a pause: what the step's answer holds so far
 	Attempt       int         `json:"attempt"`
 	DurationMS    int64       `json:"duration_ms"`
 	FirstOutputMS int64       `json:"first_output_ms,omitzero"`
@@ -52,7 +95,7 @@ type ModelCallCompleted struct {
 }
 
 // ModelCallFailed ends an attempt that broke. Output says that some of the
-// answer had come: such an attempt is not retried.
+// answer had come; it is never part of the answer.
 type ModelCallFailed struct {
 	Attempt    int    `json:"attempt"`
 	Class      string `json:"class"`
@@ -143,8 +186,9 @@ type ToolRejected struct {
 
 // ToolStarted is the intent of an effect. It is unique for a call (I-13).
 type ToolStarted struct {
-	Level string `json:"level"`
-	Name  string `json:"name"`
+	Level    string        `json:"level"`
+	Name     string        `json:"name"`
+	Snapshot *FileSnapshot `json:"snapshot,omitzero"` // of the step's first call that may change files: the workspace before it
 }
 
 // ToolRetrying starts a call again whose outcome is not known, which its level

@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -57,6 +58,9 @@ type Sealed struct {
 	salt   []byte
 }
 
+// ErrEncode says that a draft cannot be written: it holds what JSON cannot.
+var ErrEncode = errors.New("encode")
+
 // Seal prepares drafts for their stream. All drafts of one append are about
 // one session and one user. It fills Type, Version, Raw and DataDigest.
 func Seal(stream Stream, drafts []Event, random io.Reader) (*Sealed, error) {
@@ -96,7 +100,7 @@ func metaBytes(events []Event) ([]byte, error) {
 	}
 	b, err := json.Marshal(metas)
 	if err != nil {
-		return nil, fmt.Errorf("encode envelopes: %w", err)
+		return nil, fmt.Errorf("%w envelopes: %w", ErrEncode, err)
 	}
 	return b, nil
 }

@@ -57,7 +57,8 @@ type Entry struct {
 	Node NodeID
 	Rest bool
 	// Roots, where there are some, are the workspace roots that the stream needs
-	// from now on; see Nodes.
+	// from now on; see Nodes. A Claim by a node that has not the roots which the
+	// stream needed before is ErrFenced.
 	Roots []string
 }
 

@@ -88,6 +88,13 @@ type Nodes interface {
 	Yield(ctx context.Context, id NodeID, streams []event.Stream) error
 }
 
+// News says how far a stream has come by what another process appended.
+type News struct {
+	Stream event.Stream
+	Head   int64
+	Wakes  bool // see Wakes
+}
+
 // HeldError refuses a claim: another node, which is alive, holds the stream.
 type HeldError struct {
 	Stream event.Stream
@@ -112,7 +119,7 @@ func Wakes(events []event.Event) bool {
 func wakes(t event.Type) bool {
 	switch t {
 	case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
-		event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved:
+		event.TypeCompactionRequested, event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved:
 		return true
 	}
 	return false

@@ -121,6 +121,32 @@ func listTools(c *call) error {
 	return c.json(http.StatusOK, out)
 }
 
+func listNodes(c *call) error {
+	if c.who.UserID != "" {
+		return problem.New(problem.Forbidden, "unbound_token_required", "nodes work for all users; this wants a token that is not bound to one")
+	}
+	rows, err := c.cfg.Store.ListNodes(c.ctx())
+	if err != nil {
+		return err
+	}
+	nodes := make([]api.Node, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		nodes[i] = api.Node{
+			ID: string(r.ID), Name: r.Name, Version: r.Version, Since: r.Since, Alive: r.Alive, Draining: r.Draining, Released: r.Released,
+			ActiveSessions: r.Active, MostSessions: r.Most, Roots: some(r.Roots),
+		}
+		if !r.Until.IsZero() {
+			nodes[i].LeaseUntil = &r.Until
+		}
+	}
+	out, err := windowed(c, "nodes", nodes, func(n *api.Node) string { return event.FormatTime(n.Since) + " " + n.ID })
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, out)
+}
+
 // some is list, never nil: an empty list is [].
 func some[T any](list []T) []T {
 	if list == nil {

@@ -26,6 +26,7 @@ var codes = map[string]code{
 	"body_too_large":                     {[]int{413}, "The body of the request is past `limits.request_bytes`."},
 	"call_not_in_doubt":                  {[]int{409}, "The run does not wait for a word on this call."},
 	"cross_origin":                       {[]int{403}, "A browser sent the request for a page of another origin."},
+	"compaction_conflict":                {[]int{409}, "The session has a run that is not at its end, or is being compacted."},
 	"delivery_in_flight":                 {[]int{409}, "An attempt of the delivery is in flight; try again when it is over."},
 	"delivery_not_found":                 {[]int{404}, "There is no such delivery that the caller may see."},
 	"delivery_state_conflict":            {[]int{409}, "The delivery's status does not allow it."},
@@ -59,6 +60,11 @@ var codes = map[string]code{
 	"method_not_allowed":                 {[]int{405}, "The path takes other methods; `Allow` names them."},
 	"metrics_unavailable":                {[]int{503}, "The figures cannot be given now."},
 	"unbound_token_required":             {[]int{403}, "What is asked for is of all users: it wants a token that is not bound to one."},
+	"no_snapshots":                       {[]int{409}, "What is named has no snapshots of files: no step that may have changed files has ended there, snapshots were off, or they could not be made."},
+	"diff_too_wide":                      {[]int{400}, "The session's log is too long to look for snapshots in all of it; name a run or a step."},
+	"snapshot_elsewhere":                 {[]int{409}, "A snapshot stands in the private store of another node, which `detail` names."},
+	"snapshot_gone":                      {[]int{410}, "A snapshot was made and is not kept any more."},
+	"diff_busy":                          {[]int{429}, "Too many comparisons of files at once; try again."},
 	"name_too_large":                     {[]int{413}, "The name of the token is too long."},
 	"not_found":                          {[]int{404}, "There is nothing at this path."},
 	"not_ready":                          {[]int{503}, "The daemon does not take work now."},
@@ -94,6 +100,7 @@ var codes = map[string]code{
 	"too_many_tools":                     {[]int{413}, "There are too many tools."},
 	"unknown_parameter":                  {[]int{400}, "The operation has no such query parameter; the detail names those it has."},
 	"unknown_route":                      {[]int{400}, "No route has this name."},
+	"signing_secret_required":            {[]int{400}, "The daemon has no secret to sign webhooks with: the operator sets `targets.signing_secret`."},
 	"unknown_secret":                     {[]int{400}, "No configured secret has this name."},
 	"unknown_tool":                       {[]int{400, 409}, "No configured tool has this name (409: not any more)."},
 	"unsupported_media_type":             {[]int{415}, "The body is not sent as `application/json`."},
@@ -107,7 +114,7 @@ var (
 	inputCodes   = []string{"input_contract_schema_unsupported"}
 	outputCodes  = []string{"output_contract_schema_unsupported"}
 	routeCodes   = []string{"unknown_route", "invalid_model"}
-	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "unknown_secret"}
+	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "signing_secret_required", "unknown_secret"}
 	changeCodes  = []string{"session_closed", "settings_conflict"}
 	assetCodes   = []string{"asset_quota", "asset_too_large", "empty_asset", "unsupported_asset_type"}
 	replayCodes  = []string{"delivery_state_conflict"}
@@ -119,6 +126,7 @@ var codesOf = map[string][]string{
 	"createSession":        slices.Concat(settingsCodes, inputCodes, outputCodes, routeCodes, targetCodes, []string{"invalid_session_id", "thread_id_too_large", "session_exists", "session_busy"}),
 	"updateSession":        slices.Concat(settingsCodes, changeCodes, []string{"nothing_to_change"}),
 	"closeSession":         changeCodes,
+	"compactSession":       slices.Concat(routeCodes, []string{"session_closed", "compaction_conflict"}),
 	"eraseSession":         {"session_active", "settings_conflict"},
 	"getInputContract":     {"input_contract_not_set"},
 	"putInputContract":     slices.Concat(inputCodes, changeCodes),
@@ -141,10 +149,12 @@ var codesOf = map[string][]string{
 	"cancelRun":        {"run_state_conflict"},
 	"resolveAttention": {"invalid_resolution", "output_too_large", "call_not_in_doubt", "run_state_conflict"},
 	"getBlob":          {"blob_not_found"},
+	"getSessionDiff":   {"run_not_found", "no_snapshots", "snapshot_elsewhere", "snapshot_gone", "diff_too_wide", "diff_busy"},
 	"replayDelivery":   replayCodes,
 	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
 	"createToken":      {"invalid_role", "name_too_large"},
 	"readyz":           {"not_ready"},
+	"listNodes":        {"unbound_token_required"},
 	"metrics":          {"metrics_unavailable", "unbound_token_required", "not_found"},
 }
 

@@ -74,8 +74,12 @@ func newStory(t *testing.T, ctx context.Context) *story {
 			return []byte("# HELP holdfast_active_sessions Sessions that are worked on now.\n# TYPE holdfast_active_sessions gauge\nholdfast_active_sessions 1\n"), nil
 		},
 		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
+		Files: oneFile{},
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.store.Beat(ctx, eventlog.Node{ID: "gen_019a2b", Name: "db-7/4711", Version: "0.1.0", Active: 3, Most: 256, Roots: []string{"root_k3j9"}}, 15*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	text, row, err := NewToken(random, "first", "admin", "", time.Now())
@@ -239,7 +243,7 @@ const (
 
 // tell is the story. A new operation gets its line here.
 func (s *story) tell() {
-	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listRoutes", "listTools"} {
+	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listNodes", "listRoutes", "listTools"} {
 		s.call(id, 200, nil)
 	}
 	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader"}).id()
@@ -306,7 +310,7 @@ func (s *story) runs(ses string) {
 	s.append(ses, run, &event.RunStarted{}, &event.StepStarted{Number: 1}, &event.ModelCallStarted{Attempt: 1, Model: "m", Provider: "openai_compatible", Route: "main"})
 	time.Sleep(900 * time.Millisecond)
 	s.append(ses, run, &event.ModelCallCompleted{Attempt: 1, DurationMS: 900, FirstOutputMS: 120, Usage: &event.TokenUsage{Input: 400, Output: 30}})
-	s.appendTo(event.SessionID(ses).Stream(), ses, run, call, &event.ToolRequested{Name: "charge"}, &event.ToolStarted{Level: "external_effect", Name: "charge"})
+	s.appendTo(event.SessionID(ses).Stream(), ses, run, call, &event.ToolRequested{Name: "charge"}, &event.ToolStarted{Level: "external_effect", Name: "charge", Snapshot: &event.FileSnapshot{Node: "db-host-1f0c77a2", Tree: event.RefOf([]byte("before"))}})
 	time.Sleep(50 * time.Millisecond)
 	s.appendTo(event.SessionID(ses).Stream(), ses, run, call, &event.ToolInterrupted{Message: "Tool execution interrupted", Outcome: "unknown", Reason: "the answer was lost"})
 	s.append(ses, run, &event.NeedsAttention{Calls: []event.DoubtCall{{CallID: call, Name: "charge", Reason: "the answer was lost"}}})
@@ -316,7 +320,8 @@ func (s *story) runs(ses string) {
 	s.call("resolveAttention", 202, api.ResolveAttention{CallID: string(call), Resolution: "completed", Output: `{"charged":true}`, Reason: "seen in the ledger"}, "r", run)
 	s.call("resolveAttention", 409, api.ResolveAttention{CallID: string(call), Resolution: "failed"}, "r", run)
 	content := event.TextContent(strings.Repeat("a long answer ", 1500))
-	s.append(ses, run, &event.RunResumed{}, &event.StepEnded{Finish: "stop", MessageID: "msg_1"})
+	s.append(ses, run, &event.RunResumed{}, &event.StepEnded{Finish: "stop", MessageID: "msg_1", Snapshot: &event.FileSnapshot{Node: "db-host-1f0c77a2", Tree: event.RefOf([]byte("after"))},
+		Files: &event.FileChanges{List: []event.FileChange{{Path: "hosts.csv", Change: event.FileModified, Before: 21, Bytes: 20}}}})
 	s.append(ses, run, &event.TextEnded{Content: content, MessageID: "msg_1", Part: 1})
 	target := event.TargetIDFor("default", "webhook", "https://hooks.example/verdicts")
 	dlv := event.DeliveryIDFor(event.RunID(run), target, 1)
@@ -331,6 +336,9 @@ func (s *story) runs(ses string) {
 	s.call("listRuns", 200, nil, "status", "completed", "since", "2027-03-01T00:00:00Z")
 	s.call("listRuns", 400, nil, "status", "done")
 	s.call("getRunTimeline", 200, nil, "r", run)
+	s.call("getSessionDiff", 200, nil, "s", "triage", "run", run)
+	s.call("getSessionDiff", 409, nil, "s", "triage", "step", "step_none_1")
+	s.call("getSessionDiff", 400, nil, "s", "triage", "run", run, "step", "step_none_1")
 	s.call("listRunEvents", 200, nil, "r", run, "type", "run.created,run.completed")
 	s.call("streamRun", 200, nil, "r", run, "after", "24")
 	s.call("streamRun", 204, nil, "r", run, "after", "100")
@@ -357,6 +365,14 @@ func (s *story) runs(ses string) {
 	next = s.call("submitRun", 202, input, "s", "triage").id()
 	s.call("cancelRun", 202, `{"reason":"a wrong alert"}`, "r", next)
 	s.append(ses, next, &event.RunCancelled{Reason: "a wrong alert"})
+
+	id := s.call("compactSession", 202, nil, "s", "triage").id()
+	s.call("compactSession", 409, nil, "s", "triage")
+	end := event.Event{SessionID: event.SessionID(ses), UserID: "default", StepID: event.StepID(id),
+		Data: &event.CompactionFailed{Code: "nothing_to_compact", Reason: event.CompactManual}}
+	if _, err := s.store.Append(s.ctx, eventlog.Append{Entries: []eventlog.Entry{{Stream: event.SessionID(ses).Stream(), Expect: eventlog.AnyHead, Events: []event.Event{end}}}}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // A feed from a time on begins close before it, wherever that is in the log, and

@@ -53,6 +53,7 @@ type Store interface {
 	Views
 	eventlog.Tokens
 	ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error)
+	ListNodes(ctx context.Context) ([]eventlog.NodeRow, error)
 }
 
 // Config says what the door serves. The zero value of what has a default means it.
@@ -63,6 +64,8 @@ type Config struct {
 	Routes    []api.Route // inventory, as shown
 	Tools     []api.Tool  // inventory, as shown
 	Version   string
+	// Files compare snapshots of workspaces. Nil: this node has none.
+	Files Files
 	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
 	Price func(route string) (timeline.Price, bool)
 	// Ready says whether the daemon takes work; its error is logged, not

@@ -93,6 +93,18 @@ func interruptSession(c *call, req *api.StopRun) error {
 	return c.json(http.StatusAccepted, api.Interrupt{Requested: asked})
 }
 
+func compactSession(c *call) error {
+	row, err := c.find()
+	if err != nil {
+		return err
+	}
+	id, seq, err := c.cfg.Admission.Compact(c.ctx(), c.who.Caller, row)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusAccepted, api.Compaction{ID: string(id), SessionID: string(row.ID), Seq: seq})
+}
+
 func listRuns(c *call) error {
 	page, err := c.page()
 	if err != nil {

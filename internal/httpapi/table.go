@@ -44,10 +44,22 @@ func sessionRoutes() []route {
 		{method: "POST", path: "/v1/sessions/{s}/interrupt", id: "interruptSession", role: operator, summary: "Stop the session's active run",
 			notes:  "Queued runs stay, and the next one starts.",
 			params: []param{pUser}, action: takes(interruptSession), answers: []answer{gives[api.Interrupt](202, "Whether there was a run to ask.")}, fails: []int{410}},
+		{method: "POST", path: "/v1/sessions/{s}/compact", id: "compactSession", role: operator, summary: "Put a summary in the place of a session's older conversation",
+			notes: "For what models are shown from then on; the log keeps everything. Only of a session at rest: a run that is not at its end, or another compaction, is a conflict (`compaction_conflict`). " +
+				"Runs that are submitted meanwhile wait for it. Where there is nothing to leave out it fails with `nothing_to_compact`, in the log.",
+			params: []param{pUser}, action: plain(compactSession), answers: []answer{gives[api.Compaction](202, "It is accepted; its events tell what comes of it.")}, fails: []int{409, 410}},
 		{method: "GET", path: "/v1/sessions/{s}/blobs/{ref}", id: "getBlob", role: reader, summary: "Read content that an event refers to",
 			notes:  "`ref` is the digest that stands in the event (`sha256:…`). Providers' sealed state and bodies of deliveries are not there.",
 			params: []param{pUser}, action: plain(getBlob),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/plain", text: "The bytes as text, or as application/json when they are JSON."}}, fails: []int{410}},
+		{method: "GET", path: "/v1/sessions/{s}/diff", id: "getSessionDiff", role: reader, summary: "Read what changed in the session's workspace",
+			notes: "Between two snapshots of it: by default from before the first step that may have changed files to after the last. What is shown is bounded. " +
+				"Snapshots stand in the private store of the node that made them (`snapshot_elsewhere`), the older ones go (`snapshot_gone`), and not every step has them (`no_snapshots`).",
+			params: []param{pUser, {"run", "query", "string", "Only what this run changed (`run_…`)."}, {"step", "query", "string", "Only what this step changed (`step_…`)."},
+				{"from", "query", "string", "Where to begin: a step (`step_…`), before which, or a tree (`sha256:…`) that an event of the session names."},
+				{"to", "query", "string", "Where to end: a step, after which, or a tree."},
+				{"stat", "query", "string", "`true`: the files and the numbers of lines, without the differences; `false` when absent."}},
+			action: plain(sessionDiff), answers: []answer{gives[api.FilesDiff](200, "The files that differ.")}, fails: []int{409, 410, 429}},
 	}
 }
 
@@ -183,6 +195,10 @@ func adminRoutes() []route {
 		{method: "GET", path: "/v1/tools", id: "listTools", role: reader, summary: "List the configured tools",
 			params: []param{pLimit, pCursor, {"source", "query", "string", "Only tools of this source."}, {"side_effect", "query", "string", "Only tools of this side effect."}},
 			action: plain(listTools), answers: []answer{gives[api.List[api.Tool]](200, "A page, by name.")}},
+		{method: "GET", path: "/v1/nodes", id: "listNodes", role: operator, summary: "List the nodes that share the store, oldest first",
+			notes:  "Those that are alive, and those that ended a short while ago. A token that is bound to a user is refused (`unbound_token_required`).",
+			params: []param{pLimit, pCursor},
+			action: plain(listNodes), answers: []answer{gives[api.List[api.Node]](200, "A page.")}},
 		{method: "GET", path: "/healthz", id: "healthz", summary: "Is the process alive",
 			action: plain(healthz), answers: []answer{gives[api.Health](200, "It is.")}},
 		{method: "GET", path: "/readyz", id: "readyz", summary: "Does the daemon take work",

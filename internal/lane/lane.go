@@ -1,9 +1,9 @@
 // Package lane decides which sessions are worked on: a session with something
 // to do has one worker, which drives it until it asks for nothing more.
 //
-// A wake-up is only a hint. At start every unfinished session is looked at,
-// those waiting longest first; after that commits wake the sessions they
-// concern.
+// A wake-up is only a hint. What this process commits wakes its sessions at once
+// while there is a place; all else comes from the store, which hands each session
+// that wants work to one node, those waiting longest first.
 package lane
 
 import (
@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,13 +24,29 @@ import (
 // Driver works on one session: the engine.
 type Driver interface {
 	Load(ctx context.Context, id event.SessionID) (*session.State, error)
-	Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, error)
+	Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error)
+}
+
+// Tenure is the lease under which the sessions are worked on.
+type Tenure interface {
+	Node() eventlog.NodeID
+	// Term ends with the lease.
+	Term() context.Context
+	// Rest lets go of a stream that wants nothing more, Yield of one that others
+	// are to go on with.
+	Rest(s event.Stream, head int64)
+	Yield(s event.Stream)
+	// Share is how many sessions this node works on before it leaves new ones to others.
+	Share() int
+	// Grace is how long nothing is to be taken yet.
+	Grace() time.Duration
 }
 
 // Config bounds the lane. Zero fields take the defaults.
 type Config struct {
 	Driver     Driver
-	Unfinished func(ctx context.Context) ([]event.SessionID, error)
+	Tenure     Tenure
+	Take       func(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind, limit int, mine bool) ([]event.Stream, error)
 	Logger     *slog.Logger
 	MaxActive  int // sessions worked on at once; default 256
 	CacheSize  int // states of idle sessions kept in memory; default 1000
@@ -60,24 +77,59 @@ func New(cfg Config) *Lane {
 	return l
 }
 
-// Start looks at every unfinished session.
-func (l *Lane) Start(ctx context.Context) error {
-	ids, err := l.cfg.Unfinished(ctx)
-	if err != nil {
-		return err
+// Start takes work from the store, from now on.
+func (l *Lane) Start() {
+	l.pool.Draw(workers.Source[event.SessionID]{
+		Take: l.take, Share: l.cfg.Tenure.Share,
+		Failed: func(err error) { l.cfg.Logger.Error("take sessions", "err", err) },
+	})
+}
+
+func (l *Lane) take(ctx context.Context, limit int, mine bool) ([]event.SessionID, error) {
+	if wait := l.cfg.Tenure.Grace(); wait > 0 {
+		l.pool.Look(wait, mine)
+		return nil, nil
 	}
-	for _, id := range ids {
-		l.Wake(id)
+	streams, err := l.cfg.Take(ctx, l.cfg.Tenure.Node(), eventlog.Sessions, limit, mine)
+	ids := make([]event.SessionID, 0, len(streams))
+	for _, s := range streams {
+		if id, ok := s.Session(); ok {
+			ids = append(ids, id)
+		}
 	}
-	return nil
+	return ids, err
 }
 
 // Stop lets nothing new begin, waits for what is in flight until ctx ends, and
-// then leaves it in doubt, as a crash would.
-func (l *Lane) Stop(ctx context.Context) { l.pool.Stop(ctx) }
+// then leaves it in doubt, as a crash would. What comes to rest, or waits for its
+// time, is given to others at once.
+func (l *Lane) Stop(ctx context.Context) {
+	planned := l.pool.Planned()
+	slices.Sort(planned)
+	var gone sync.WaitGroup
+	gone.Go(func() {
+		for _, id := range planned {
+			l.cfg.Tenure.Yield(id.Stream())
+		}
+	})
+	l.pool.Stop(ctx)
+	gone.Wait()
+}
+
+// Look has the store asked for work, with mine also for what this node holds already.
+func (l *Lane) Look(mine bool) { l.pool.Look(0, mine) }
+
+// Heard says that another node has woken a session.
+func (l *Lane) Heard(id event.SessionID) { l.pool.Heard(id) }
 
 // Wake says that a session may have something to do. It never blocks.
 func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
+
+// Most says how many sessions are worked on at once at most.
+func (l *Lane) Most() int { return l.cfg.MaxActive }
+
+// Works says whether a session is worked on here now.
+func (l *Lane) Works(id event.SessionID) bool { return l.pool.Works(id) }
 
 // Active says how many sessions are worked on now.
 func (l *Lane) Active() int { return l.pool.Active() }
@@ -87,16 +139,31 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 	l.mu.Lock()
 	st := l.cache.take(id)
 	l.mu.Unlock()
+	term := l.cfg.Tenure.Term()
+	if term.Err() != nil {
+		return time.Time{} // looked at when the lease begins anew
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(term, cancel)()
 	var due time.Time
+	var rested bool
 	var err error
 	if st == nil {
 		st, err = l.cfg.Driver.Load(ctx, id)
 	}
 	if err == nil {
-		st, due, err = l.cfg.Driver.Drive(ctx, st, w.Bell, w.Draining)
+		st, due, rested, err = l.cfg.Driver.Drive(ctx, st, w.Bell, w.Draining)
 	}
 	if err != nil {
 		return l.failed(ctx, id, w, err)
+	}
+	switch {
+	case rested:
+	case due.IsZero() && session.Next(st) == nil:
+		l.cfg.Tenure.Rest(id.Stream(), st.Head)
+	case w.Stopping():
+		l.cfg.Tenure.Yield(id.Stream())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,6 +28,7 @@ type driver struct {
 	weight map[event.SessionID]int // bytes of their states
 	most   int
 	took   time.Duration
+	rested bool
 	answer func(id event.SessionID, n int) (time.Time, error) // n: drive of this session, from 1
 	bells  int
 	told   int // drives that heard of the draining
@@ -43,12 +44,12 @@ func (d *driver) Load(_ context.Context, id event.SessionID) (*session.State, er
 	d.loads[id]++
 	st := &session.State{ID: id}
 	if n := d.weight[id]; n > 0 {
-		st.Queue = []*session.Queued{{Instructions: event.Content{Text: strings.Repeat("x", n)}}}
+		st.Queue = []*session.Queued{{Created: &event.RunCreated{}, Instructions: event.Content{Text: strings.Repeat("x", n)}}}
 	}
 	return st, nil
 }
 
-func (d *driver) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, error) {
+func (d *driver) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, bool, error) {
 	id := st.ID
 	d.mu.Lock()
 	d.now[id]++
@@ -87,14 +88,83 @@ func (d *driver) Drive(ctx context.Context, st *session.State, bell, draining <-
 			d.told++
 			d.mu.Unlock()
 		case <-ctx.Done():
-			return nil, time.Time{}, ctx.Err()
+			return nil, time.Time{}, false, ctx.Err()
 		}
 	}
 	if d.answer == nil {
-		return st, time.Time{}, nil
+		return st, time.Time{}, d.rested, nil
 	}
 	due, err := d.answer(id, n)
-	return st, due, err
+	return st, due, d.rested, err
+}
+
+// term is a lease that a test ends and begins anew, and the store's word on who
+// gets what.
+type term struct {
+	mu      sync.Mutex
+	ctx     context.Context
+	end     context.CancelFunc
+	share   int
+	grace   time.Time
+	ready   []event.SessionID // what the store hands out
+	mine    []event.SessionID
+	rests   []event.Stream
+	yields  []event.Stream
+	takes   int
+	failing bool
+}
+
+func newTerm(ready ...event.SessionID) *term {
+	t := &term{share: 1 << 30, ready: ready}
+	t.begin()
+	return t
+}
+
+func (t *term) begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ctx, t.end = context.WithCancel(context.Background())
+}
+
+func (t *term) Node() eventlog.NodeID { return "n" }
+
+func (t *term) Term() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ctx
+}
+
+func (t *term) Share() int           { return t.share }
+func (t *term) Grace() time.Duration { return time.Until(t.grace) }
+
+func (t *term) Rest(s event.Stream, _ int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rests = append(t.rests, s)
+}
+
+func (t *term) Yield(s event.Stream) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.yields = append(t.yields, s)
+}
+
+func (t *term) take(_ context.Context, id eventlog.NodeID, kind eventlog.Kind, limit int, mine bool) (out []event.Stream, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.takes++
+	if id != "n" || kind != eventlog.Sessions || t.failing {
+		return nil, errors.New("no store")
+	}
+	if mine {
+		for _, x := range t.mine {
+			out = append(out, x.Stream())
+		}
+	}
+	for len(t.ready) > 0 && len(out) < limit {
+		out, t.ready, t.mine = append(out, t.ready[0].Stream()), t.ready[1:], append(t.mine, t.ready[0])
+	}
+	return out, nil
 }
 
 func (d *driver) count(id event.SessionID) int {
@@ -110,7 +180,7 @@ func (d *driver) count(id event.SessionID) int {
 }
 
 func newLane(d *driver, change func(*lane.Config)) *lane.Lane {
-	cfg := lane.Config{Driver: d, Unfinished: func(context.Context) ([]event.SessionID, error) { return nil, nil }, Logger: slog.New(slog.DiscardHandler)}
+	cfg := lane.Config{Driver: d, Tenure: newTerm(), Logger: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&cfg)
 	}
@@ -152,17 +222,13 @@ func TestMaxActive(t *testing.T) {
 		for i := range 9 {
 			ids = append(ids, id(i))
 		}
-		l := newLane(d, func(c *lane.Config) {
-			c.MaxActive = 2
-			c.Unfinished = func(context.Context) ([]event.SessionID, error) { return ids, nil }
-		})
+		store := newTerm(ids...)
+		l := newLane(d, func(c *lane.Config) { c.MaxActive, c.Tenure, c.Take = 2, store, store.take })
 		defer l.Stop(t.Context())
-		if err := l.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		l.Start()
 		synctest.Wait()
 		for range 3 {
-			l.Wake(id(8)) // waits already: once is enough
+			l.Wake(id(8)) // the store knows it
 		}
 		rest(5 * time.Second)
 		if d.most != 2 || len(d.drives) != 9 {
@@ -328,6 +394,136 @@ func TestFairness(t *testing.T) {
 		rest(10 * time.Second)
 		if d.count("ses_1") != 1 || d.count("ses_2") != 1 || d.count("ses_busy") < 5 {
 			t.Errorf("drives %v", d.drives)
+		}
+	})
+}
+
+// What finds no place is the store's to hand out, and this node asks again as
+// soon as there is one; what another node woke is rung here, or asked for.
+func TestFromTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, store := newDriver(), newTerm()
+		l := newLane(d, func(c *lane.Config) { c.MaxActive, c.Tenure, c.Take = 1, store, store.take })
+		defer l.Stop(t.Context())
+		l.Start()
+		l.Wake("ses_1")
+		synctest.Wait()
+		store.ready = append(store.ready, "ses_2")
+		l.Wake("ses_2")
+		rest(1100 * time.Millisecond)
+		if !slices.Equal(d.drives, []event.SessionID{"ses_1", "ses_2"}) {
+			t.Errorf("drives %v", d.drives)
+		}
+		l.Heard("ses_2")
+		synctest.Wait()
+		if d.bells != 1 {
+			t.Error("a bell of another node was not heard")
+		}
+		rest(5 * time.Second)
+		store.ready = append(store.ready, "ses_3")
+		l.Heard("ses_3")
+		rest(100 * time.Millisecond)
+		if d.count("ses_3") != 1 {
+			t.Error("what another node woke was not asked for")
+		}
+		rest(5 * time.Second)
+		store.failing, store.ready = true, []event.SessionID{"ses_4"}
+		rest(5 * time.Second)
+		store.failing = false
+		rest(1500 * time.Millisecond)
+		if d.count("ses_4") != 1 {
+			t.Error("a store in trouble was not asked again")
+		}
+	})
+}
+
+// A node with more than its share leaves what it woke to others for a moment,
+// and then takes what they left.
+func TestShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, store := newDriver(), newTerm()
+		store.share = 1
+		l := newLane(d, func(c *lane.Config) { c.Tenure, c.Take = store, store.take })
+		defer l.Stop(t.Context())
+		l.Start()
+		rest(time.Second / 2)
+		l.Wake("ses_1")
+		store.ready = append(store.ready, "ses_2")
+		l.Wake("ses_2")
+		rest(100 * time.Millisecond)
+		if d.count("ses_2") != 0 {
+			t.Error("it did not leave it to others")
+		}
+		rest(500 * time.Millisecond)
+		if d.count("ses_2") != 1 {
+			t.Error("nobody took it")
+		}
+	})
+}
+
+// When the lease ends all work ends and nothing new begins; with the next one
+// this node goes on with what nobody took. // I-11
+func TestLeaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, store := newDriver(), newTerm("ses_1")
+		d.took = time.Hour
+		l := newLane(d, func(c *lane.Config) { c.Tenure, c.Take = store, store.take })
+		defer l.Stop(t.Context())
+		l.Start()
+		rest(time.Second)
+		store.end()
+		synctest.Wait()
+		if d.now["ses_1"] != 0 || len(store.rests)+len(store.yields) != 0 {
+			t.Errorf("%d at work, let go of %v %v", d.now["ses_1"], store.rests, store.yields)
+		}
+		l.Wake("ses_2")
+		rest(time.Minute)
+		if len(d.drives) != 1 {
+			t.Errorf("work began without a lease: %v", d.drives)
+		}
+		d.took = time.Second
+		store.begin()
+		store.grace = time.Now().Add(time.Second)
+		l.Look(true)
+		rest(900 * time.Millisecond)
+		if len(d.drives) != 1 {
+			t.Error("the grace was not kept")
+		}
+		rest(2 * time.Second)
+		if d.count("ses_1") != 2 || d.loads["ses_1"] != 2 {
+			t.Errorf("drives %v", d.drives)
+		}
+	})
+}
+
+// A session that wants nothing is let go of, unless its last append did; at a
+// stop what still wants work is given to others.
+func TestLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, store := newDriver(), newTerm()
+		l := newLane(d, func(c *lane.Config) { c.Tenure, c.Take = store, store.take })
+		l.Start()
+		l.Wake("ses_1")
+		rest(2 * time.Second)
+		if !slices.Equal(store.rests, []event.Stream{"session:ses_1"}) {
+			t.Errorf("at rest: %v", store.rests)
+		}
+		d.rested = true
+		l.Wake("ses_1")
+		rest(2 * time.Second)
+		d.rested = false
+		d.answer = func(event.SessionID, int) (time.Time, error) { return time.Now().Add(time.Hour), nil }
+		l.Wake("ses_2")
+		rest(2 * time.Second)
+		l.Wake("ses_3") // in the middle of work at the stop
+		synctest.Wait()
+		if len(store.rests) != 1 || len(store.yields) != 0 {
+			t.Errorf("let go of %v %v", store.rests, store.yields)
+		}
+		l.Stop(t.Context())
+		slices.Sort(store.yields)
+		if !slices.Equal(store.yields, []event.Stream{"session:ses_2", "session:ses_3"}) {
+			t.Errorf("given to others: %v", store.yields)
 		}
 	})
 }

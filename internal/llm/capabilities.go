@@ -24,6 +24,9 @@ type Capabilities struct {
 	PDF        bool
 	Reasoning  bool // takes a reasoning effort or budget
 	Structured Structured
+	// PromptCache: its server takes the dialect's words about its cache of
+	// prompts (marks on the stable beginning, or a key).
+	PromptCache bool
 }
 
 // Takes says whether a model with these capabilities reads a file of this media type.

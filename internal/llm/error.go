@@ -21,6 +21,7 @@ const (
 	Transport       Class = "transport" // nothing, or not all, came over the wire
 	Truncated       Class = "truncated" // the stream ended without an end
 	Server          Class = "server"
+	Protocol        Class = "protocol" // the stream broke the order of its parts
 	UnknownClass    Class = "unknown"
 	Aborted         Class = "aborted"   // we stopped it: cancel or interrupt
 	Abandoned       Class = "abandoned" // begun by a former owner, its outcome is not known

@@ -44,11 +44,14 @@ type Request struct {
 	// (FinishPause); it is to go on from there.
 	Continues bool
 
-	// Facts about the step, for the scripted model and for cache keys.
-	SessionID string
-	Turn      int // from 1; a repair keeps the turn's number
-	Attempt   int // physical attempt of this step, from 1
-	Repair    int // 0, or the number of the repair turn, from 1
+	// Facts about the step, for the scripted model, and, of the session, for the
+	// headers and keys by which vendors find what they have in their caches. An
+	// empty SessionID: nothing of the session goes out.
+	SessionID       string
+	ParentSessionID string // of the session that this one works for; empty: none
+	Turn            int    // from 1; a repair keeps the turn's number
+	Attempt         int    // physical attempt of this step, from 1
+	Repair          int    // 0, or the number of the repair turn, from 1
 }
 
 // Role says who speaks in a message.
@@ -92,6 +95,7 @@ type Content struct {
 	IsError   bool
 	MediaType string // of Data
 	Data      []byte // the file's bytes; shared, never changed
+	Note      bool   // text of a user message that is ours: about the step, not the task
 	// State is what a provider wants back with this part, byte for byte, and
 	// Maker the provider and model that made it ("openai_compatible/qwen3"). It
 	// is sent only to its maker. Text and calls may have one too (a signature).

@@ -19,12 +19,13 @@ var (
 	levels         = []string{"none", "read", "write", "external_effect", "irreversible"}
 	tokenKinds     = []string{"input", "output", "cache_read", "cache_write", "reasoning"}
 	gates          = []string{"input", "output"}
+	reasons        = []string{"auto", "overflow", "manual"}
 	steps          = []string{"enqueued", "delivered", "dead_lettered", "replayed", "resolved"}
 	signals        = []string{"traces", "metrics"}
 	exportOutcomes = []string{"sent", "refused", "failed"}
 	classes        = []string{
 		"auth", "billing", "rate_limit", "overloaded", "context_overflow", "content_filter", "invalid_request",
-		"transport", "truncated", "server", "unknown", "aborted", "abandoned",
+		"transport", "truncated", "server", "protocol", "unknown", "aborted", "abandoned",
 	}
 	attemptClasses = []string{
 		"delivered", "http_3xx", "http_4xx", "http_5xx", "invalid", "dial_refused", "dns", "tls", "connection", "timeout",
@@ -52,6 +53,7 @@ type series struct {
 	submitted, untracked, repairs             prometheus.Counter
 	ended, retries, tokens, cost, unpriced    *prometheus.CounterVec
 	callFailures, tools, checks, deliveries   *prometheus.CounterVec
+	compactions                               *prometheus.CounterVec
 	attempts, exports, exportDrops            *prometheus.CounterVec
 	runTime, turns, calls, first, toolTime    *prometheus.HistogramVec
 	queueTime, attemptTime                    prometheus.Histogram
@@ -86,6 +88,8 @@ func (m *Metrics) define() {
 	s.toolTime = m.histogram("holdfast_tool_duration_seconds", "Duration of tool calls that gave a result or an error, by side-effect level.", callBuckets, "level")
 	s.checks = m.counter("holdfast_contract_checks_total", "Verdicts of contracts, by gate and result (ok or mismatch).", "gate", "result")
 	s.repairs = m.counter("holdfast_contract_repairs_total", "Repairs of answers that were asked for.").WithLabelValues()
+
+	s.compactions = m.counter("holdfast_compactions_total", "Compactions of contexts that came to their end, by reason (auto, overflow, manual) and outcome (compacted, failed). The calls that write summaries are among the model calls.", "reason", "outcome")
 
 	s.deliveries = m.counter("holdfast_deliveries_total", "Steps of deliveries: enqueued, delivered, dead_lettered, replayed, resolved.", "step")
 	s.attempts = m.counter("holdfast_delivery_attempts_total", "Attempts of deliveries that ended, by class: delivered, or why not.", "class")
@@ -186,6 +190,7 @@ func (m *Metrics) begin() {
 	zero(s.retries, classes)
 	zero(s.tools, append(slices.Clone(levels), unknown), toolOutcomes)
 	zero(s.checks, gates, []string{"ok", "mismatch"})
+	zero(s.compactions, reasons, []string{"compacted", "failed"})
 	zero(s.deliveries, steps)
 	zero(s.attempts, attemptClasses)
 	zero(s.exports, signals, exportOutcomes)

@@ -142,11 +142,15 @@ func (f *follower) event(e *event.Event) {
 	case *event.StepFailed:
 		f.turn(e, true)
 	case *event.ModelCallStarted:
-		f.run(e.RunID).route = f.routeOf(d)
+		f.run(caller(e)).route = f.routeOf(d)
 	case *event.ModelCallCompleted:
-		f.known(e.RunID).way(f).completed(d)
+		f.known(caller(e)).way(f).completed(d)
 	case *event.ModelCallFailed:
-		f.known(e.RunID).way(f).failed(d)
+		f.known(caller(e)).way(f).failed(d)
+	case *event.ContextCompacted:
+		f.compacted(e, d.Reason, "compacted")
+	case *event.CompactionFailed:
+		f.compacted(e, d.Reason, "failed")
 	case *event.RetryScheduled:
 		s.retries.WithLabelValues(oneOf(d.Class, classes)).Inc()
 	case *event.ContractChecked:
@@ -162,6 +166,21 @@ func (f *follower) event(e *event.Event) {
 			f.delivery(e)
 		}
 	}
+}
+
+// caller is under what the route of a model call is remembered: its run, or the
+// compaction whose summary it writes, which may go another route.
+func caller(e *event.Event) event.RunID {
+	if e.StepID.IsCompaction() {
+		return event.RunID(e.StepID)
+	}
+	return e.RunID
+}
+
+// compacted counts the end of a compaction, and forgets it.
+func (f *follower) compacted(e *event.Event, why event.CompactionReason, outcome string) {
+	f.s.compactions.WithLabelValues(oneOf(string(why), reasons), outcome).Inc()
+	delete(f.runs, caller(e))
 }
 
 // end forgets a run.

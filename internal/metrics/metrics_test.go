@@ -103,6 +103,35 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// A summary may go another route than its run; both are counted where they went.
+func TestCompactions(t *testing.T) {
+	m := New(Config{Routes: testRoutes})
+	compaction := func(run event.RunID, data ...event.Data) []eventlog.Stamp {
+		stamps := at(run, data...)
+		for i := range stamps[0].Events {
+			stamps[0].Events[i].StepID = "cmp_1"
+		}
+		return stamps
+	}
+	free := &event.ModelCallStarted{Attempt: 1, Route: "free", Provider: "scripted", Model: "scripted"}
+	used := &event.ModelCallCompleted{Attempt: 1, DurationMS: 100, Usage: &event.TokenUsage{Input: 70, Output: 7}}
+	m.Committed(at("run_1", &event.RunCreated{}, &event.RunStarted{}, &event.StepStarted{Number: 1}, mainCall, &event.ModelCallFailed{Attempt: 1, Class: "context_overflow"}))
+	m.Committed(compaction("run_1", &event.CompactionStarted{}, free, used, &event.CompactionEnded{}, &event.ContextCompacted{Reason: event.CompactOverflow}))
+	m.Committed(at("run_1", &event.StepFailed{}, &event.RunFailed{}))
+	m.Committed(compaction("", &event.CompactionRequested{}, &event.CompactionStarted{}, free, used, &event.CompactionFailed{Reason: event.CompactManual}))
+	m.Committed(compaction("", &event.CompactionFailed{Reason: "hostile"}))
+	expect(t, m, map[string]float64{
+		"compactions_total{outcome=compacted,reason=overflow}": 1, "compactions_total{outcome=failed,reason=manual}": 1, "compactions_total{outcome=failed,reason=auto}": 0,
+		"compactions_total{outcome=failed,reason=other}":                                            1,
+		"tokens_total{kind=input,model=scripted,provider=scripted,route=free}":                      140,
+		"tokens_total{kind=input,model=m,provider=openai_compatible,route=main}":                    0,
+		"turn_duration_seconds{model=m,outcome=failed,provider=openai_compatible,route=main} count": 1,
+	})
+	if len(m.follow.runs) != 0 {
+		t.Errorf("%d are remembered", len(m.follow.runs))
+	}
+}
+
 func TestTools(t *testing.T) {
 	m := New(Config{})
 	for i, ends := range []event.Data{&event.ToolCompleted{DurationMS: 40}, &event.ToolFailed{DurationMS: 60}, &event.ToolTimeout{}, &event.ToolRejected{}, &event.ToolInterrupted{}} {

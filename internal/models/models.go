@@ -30,18 +30,23 @@ type Family struct {
 // ("meta-llama/", "models/") does not. At another provider than the vendor's
 // own, PDF files and native structured output are not counted on: they are the
 // server's and not the model's. Of a model that is not in the table only tools
-// are expected, since without them it could not act.
+// are expected, since without them it could not act. A cache of prompts that is
+// told what to keep is the server's: OpenAI and Anthropic have one for all models.
 func Lookup(provider, model string) llm.Capabilities {
+	cache := keepsPrompts(provider)
 	f, ok := find(model)
 	if !ok {
-		return llm.Capabilities{Tools: true, Structured: llm.StructuredNone}
+		return llm.Capabilities{Tools: true, Structured: llm.StructuredNone, PromptCache: cache}
 	}
 	caps := f.Caps
+	caps.PromptCache = cache
 	if f.At != provider {
 		caps.PDF, caps.Structured = false, llm.StructuredNone
 	}
 	return caps
 }
+
+func keepsPrompts(provider string) bool { return provider == "openai" || provider == "anthropic" }
 
 // Known says whether a model is in the table.
 func Known(model string) bool {

@@ -83,9 +83,16 @@ func TestTableIsSound(t *testing.T) {
 			t.Errorf("%v: PDF and structured output are the server's", f.Names)
 		}
 	}
+	for provider, want := range map[string]bool{"openai": true, "anthropic": true, "gemini": false, "openai_compatible": false} {
+		for _, name := range []string{"gpt-5", "claude-opus-4", "gemini-3-pro", "llama3", "something-new"} {
+			if Lookup(provider, name).PromptCache != want {
+				t.Errorf("%s at %s: whether prompts are kept is the server's", name, provider)
+			}
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) { // any name, any provider
 		name := rapid.String().Draw(t, "name")
-		if got := Lookup(rapid.String().Draw(t, "provider"), name); !Known(name) && (got != llm.Capabilities{Tools: true, Structured: llm.StructuredNone}) {
+		if got := Lookup("at "+rapid.String().Draw(t, "provider"), name); !Known(name) && (got != llm.Capabilities{Tools: true, Structured: llm.StructuredNone}) {
 			t.Fatalf("%+v", got)
 		}
 	})

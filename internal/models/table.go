@@ -22,7 +22,7 @@ const (
 func row(vendor, at string, context, output int64, can int, names ...string) Family {
 	caps := llm.Capabilities{
 		Context: context, Output: output, Tools: can&noTools == 0, Images: can&images != 0, PDF: can&pdf != 0,
-		Reasoning: can&reasoning != 0, Structured: llm.StructuredNone,
+		Reasoning: can&reasoning != 0, Structured: llm.StructuredNone, PromptCache: keepsPrompts(at),
 	}
 	switch {
 	case can&schema != 0:

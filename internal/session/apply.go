@@ -55,6 +55,7 @@ func (s *State) Apply(e *event.Event) error {
 	case *event.RunFailed:
 		if s.Active != nil && s.Active.ID == e.RunID && refused(d.Code) {
 			s.Active.dropFiles()
+			s.Window.left()
 		}
 		s.finish(e.RunID, NoteFailed)
 	case *event.RunCancelled:
@@ -62,8 +63,10 @@ func (s *State) Apply(e *event.Event) error {
 	case *event.RunInterrupted:
 		s.finish(e.RunID, NoteStopped)
 	default:
-		if s.Active != nil && s.Active.ID == e.RunID {
+		if !s.applyCompaction(e) && s.Active != nil && s.Active.ID == e.RunID {
+			n := len(s.Active.Items)
 			s.Active.apply(s, e)
+			s.counted(e, n)
 		}
 	}
 	return nil
@@ -110,15 +113,23 @@ func (s *State) start(e *event.Event, d *event.RunStarted) error {
 		}
 		r.Contract = &Pinned{Schema: schema, Budget: d.OutputContract.MaxRepairAttempts}
 	}
-	for _, in := range q.Created.Input {
+	r.Items = itemsOf(q.Created)
+	s.Active = r
+	s.Window.enters(r.Items)
+	return nil
+}
+
+// itemsOf gives the entries of a run's task.
+func itemsOf(c *event.RunCreated) []Item {
+	items := make([]Item, 0, len(c.Input))
+	for _, in := range c.Input {
 		if in.Asset != nil {
-			r.Items = append(r.Items, Item{Kind: ItemAsset, Asset: in.Asset})
+			items = append(items, Item{Kind: ItemAsset, Asset: in.Asset})
 			continue
 		}
-		r.Items = append(r.Items, Item{Kind: ItemUser, Content: in.Content, Value: in.Value})
+		items = append(items, Item{Kind: ItemUser, Content: in.Content, Value: in.Value})
 	}
-	s.Active = r
-	return nil
+	return items
 }
 
 // refused says whether a run failed because the model would not take its request.
@@ -161,6 +172,9 @@ func (s *State) finish(id event.RunID, note string) {
 			kept = append(kept, it)
 		}
 	}
+	if len(kept) < len(s.Active.Items) {
+		s.Window.left()
+	}
 	if note != "" {
 		kept = append(kept, Item{Kind: ItemText, Content: event.Content{Text: note}})
 	}
@@ -189,6 +203,7 @@ func (s *State) trim() {
 	}
 	if drop > 0 {
 		s.history = append([]past(nil), s.history[drop:]...)
+		s.Window.left()
 	}
 }
 
@@ -244,6 +259,7 @@ func (r *Run) applyStep(e *event.Event) {
 			if st.Usage = u; d.Paused {
 				st.Paused = true
 				st.Pauses++
+				st.Bytes = d.AnswerBytes
 			}
 		}
 	case *event.ModelCallFailed:
@@ -251,7 +267,7 @@ func (r *Run) applyStep(e *event.Event) {
 			return
 		}
 		st.Attempt.Open, st.Failed, st.Parts = false, d, nil // I-20
-		if d.Output || d.Status < 400 || d.Status >= 500 {   // refused attempts cost nothing; of the others nobody knows
+		if costs(d) {
 			r.Usage = nil
 		}
 		if llm.Class(d.Class) == llm.Abandoned {
@@ -262,7 +278,9 @@ func (r *Run) applyStep(e *event.Event) {
 	case *event.RetryScheduled:
 		st.RetryAt = d.At
 	case *event.TextEnded:
-		if !d.Partial {
+		if d.Partial {
+			st.cut(d.Content)
+		} else {
 			st.Parts = append(st.Parts, Item{Kind: ItemText, Step: st.ID, Content: d.Content, State: d.State, Maker: d.Maker, Part: d.Part})
 		}
 	case *event.ReasoningEnded:
@@ -307,6 +325,25 @@ func (r *Run) request(id event.CallID, d *event.ToolRequested) {
 	}
 	r.Step.Calls = append(r.Step.Calls, c)
 	r.ToolCalls++
+}
+
+// cut keeps what an attempt had said before it broke, in the place of what an
+// earlier one had. After a pause nothing is kept: the provider goes on from its
+// own words, which must stand last.
+func (st *Step) cut(text event.Content) {
+	if st.Pauses > 0 {
+		return
+	}
+	if st.CutIn != st.Attempt.Number {
+		st.Cut, st.CutIn = nil, st.Attempt.Number
+	}
+	have := 0
+	for _, c := range st.Cut {
+		have += max(c.Bytes, len(c.Text))
+	}
+	if have < MaxCut {
+		st.Cut = append(st.Cut, shrink(text))
+	}
 }
 
 // hosted keeps a block of a hosted call or of its result as the provider gave it.
@@ -354,6 +391,9 @@ func (r *Run) applyCall(e *event.Event) {
 		}
 	case *event.ToolStarted:
 		c.State, c.Attempt, c.Epoch = CallStarted, 1, e.Epoch
+		if d.Snapshot != nil {
+			r.Step.FilesBefore = d.Snapshot
+		}
 	case *event.ToolRetrying:
 		c.State, c.Attempt, c.Epoch, c.RetryAt = CallStarted, d.Attempt, e.Epoch, d.At
 		if d.At != "" {

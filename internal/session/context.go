@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 )
@@ -34,13 +35,14 @@ func (s *State) Request(ctx context.Context, src Sources) (*llm.Request, error) 
 	if r.Contract != nil {
 		req.Output = r.Contract.Schema.Render()
 	}
-	items := len(r.Items) + len(st.Kept)
+	items := len(r.Items) + len(st.Kept) + 4 // and the notes, and a summary
 	for _, p := range s.history {
 		items += len(p.items)
 	}
 	b := &builder{ctx: ctx, src: src, run: r, shown: s.shownFiles(src.Takes),
 		out: make([]llm.Message, 0, items), parts: make([]llm.Content, 0, items)}
 	req.System = b.text(Item{Content: r.Instructions})
+	b.summary(s.Window.Summary)
 	for _, p := range s.history {
 		for i := range p.items {
 			b.add(&p.items[i])
@@ -49,6 +51,10 @@ func (s *State) Request(ctx context.Context, src Sources) (*llm.Request, error) 
 	for i := range r.Items {
 		b.add(&r.Items[i])
 	}
+	if s.lastStep() {
+		b.note(NoteLastStep)
+	}
+	b.cut(st)
 	for i := range st.Kept {
 		b.add(&st.Kept[i])
 	}
@@ -93,10 +99,10 @@ func (b *builder) add(it *Item) {
 		b.put(llm.Assistant, it.Step, llm.Content{Kind: llm.Hosted, State: b.load(it.State), Maker: it.Maker})
 	case ItemCall:
 		b.put(llm.Assistant, it.Step, llm.Content{
-			Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), State: b.load(it.State), Maker: it.Maker,
+			Kind: llm.ToolCall, CallID: string(it.CallID), Name: it.Name, Text: shortened(it, b.text(*it)), State: b.load(it.State), Maker: it.Maker,
 		})
 	case ItemResult:
-		b.put(llm.Tool, it.Step, llm.Content{Kind: llm.ToolResult, CallID: string(it.CallID), Name: it.Name, Text: b.text(*it), IsError: it.IsError})
+		b.put(llm.Tool, it.Step, llm.Content{Kind: llm.ToolResult, CallID: string(it.CallID), Name: it.Name, Text: shortened(it, b.text(*it)), IsError: it.IsError})
 	}
 }
 
@@ -110,6 +116,36 @@ func (b *builder) put(role llm.Role, step event.StepID, c llm.Content) {
 	}
 	b.step = step
 	b.out = append(b.out, llm.Message{Role: role, Parts: b.parts[end-1 : end : end]})
+}
+
+// lastStep says whether the model is told that the open step is the last one: it
+// cannot call tools any more that it could call, or tried to call, before. On a
+// repair the request to correct the answer says what to do.
+func (s *State) lastStep() bool {
+	r, st := s.Active, s.Active.Step
+	return st.NoTools && st.Repair == 0 && (len(r.Created.Tools) > 0 || r.Turn > 1)
+}
+
+// note adds a word of ours behind the conversation: what stands before it is
+// what vendors have in their caches.
+func (b *builder) note(text string) {
+	b.put(llm.User, "", llm.Content{Kind: llm.Text, Text: text, Note: true})
+}
+
+// cut shows what an attempt had said before its stream was cut, without states
+// and calls, and tells the model so. Where it had said nothing there is nothing
+// to tell: the request is asked again as it was.
+func (b *builder) cut(st *Step) {
+	var text strings.Builder
+	for _, c := range st.Cut {
+		if text.Len() < MaxCut {
+			text.WriteString(b.text(Item{Content: c}))
+		}
+	}
+	if said := canonjson.CutRunes(text.String(), MaxCut); strings.TrimSpace(said) != "" {
+		b.put(llm.Assistant, st.ID, llm.Content{Kind: llm.Text, Text: said})
+		b.note(NoteCut)
+	}
 }
 
 func (b *builder) text(it Item) string {
@@ -145,7 +181,9 @@ func (s *State) shownFiles(takes func(string) bool) map[*event.AssetRef]bool {
 			left -= a.Bytes
 		}
 	}
-	choose(s.Active.Items)
+	if s.Active != nil {
+		choose(s.Active.Items)
+	}
 	for i := len(s.history) - 1; i >= 0; i-- {
 		choose(s.history[i].items)
 	}

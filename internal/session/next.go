@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/policy"
 )
 
-// Action is what a state asks for: one of Append, CallModel, RunTool, Abort, Resolve.
+// Action is what a state asks for: one of Append, CallModel, RunTool,
+// CaptureFiles, Abort, Resolve.
 type Action interface{ action() }
 
 // Append is a decision: these events follow from the state. NotBefore delays
@@ -54,7 +55,13 @@ func Next(s *State) []Action {
 	if evs := s.cancelQueued(); evs != nil {
 		return []Action{Append{Events: evs}}
 	}
+	if s.Window.Open != nil {
+		return s.compacting()
+	}
 	r := s.Active
+	if r == nil && s.Window.Asked != nil {
+		return s.askedCompaction()
+	}
 	if r == nil {
 		if len(s.Queue) == 0 {
 			return nil
@@ -71,7 +78,9 @@ func Next(s *State) []Action {
 	switch {
 	case st == nil:
 		w := newScript(s)
-		w.nextStep(0)
+		if !s.beginCompaction(w, event.CompactAuto) {
+			w.nextStep(0)
+		}
 		return decide(w)
 	case st.Whole:
 		return s.settle()
@@ -96,9 +105,20 @@ func Next(s *State) []Action {
 		return decide(w)
 	case st.Failed != nil:
 		w := newScript(s)
+		message := st.Failed.Message
+		switch {
+		case st.overflow() && s.overflowed(w):
+			return decide(w)
+		case st.overflow() && s.Window.Fresh:
+			message = TextOverflowAgain
+		}
 		w.closeHosted(st)
-		w.add(&event.StepFailed{Class: st.Failed.Class, Message: st.Failed.Message})
-		w.fail("model_"+st.Failed.Class, st.Failed.Message)
+		w.add(&event.StepFailed{Class: st.Failed.Class, Message: message})
+		w.fail("model_"+st.Failed.Class, message)
+		return decide(w)
+	case st.Compacted:
+		w := newScript(s)
+		w.startAttempt(st.Attempt.Number + 1)
 		return decide(w)
 	default: // an attempt that ended without an outcome: these rules cannot have written that
 		w := newScript(s)
@@ -151,6 +171,9 @@ func (s *State) startRun() []event.Event {
 	w.enter(PhaseInitialized)
 	w.add(s.contextOf(q))
 	w.enter(PhaseContext)
+	if s.full(q.Created, q.tokens()) { // the window is compacted before the first step
+		return w.out
+	}
 	w.enter(PhaseReasoning)
 	w.beginStep(q.Created, 1, 1, 0)
 	return w.out
@@ -163,6 +186,9 @@ func (s *State) contextOf(q *Queued) *event.ContextBuilt {
 	}
 	if len(s.history) > 0 {
 		d.FromSeq = s.history[0].seq
+	}
+	if s.Window.Summary != nil {
+		d.Summary = s.Window.Summary.Number
 	}
 	return d
 }
@@ -225,10 +251,15 @@ func (s *State) settle() []Action {
 		return decide(w)
 	}
 	var acts []Action
-	for _, c := range st.Calls {
+	capture := false // of the workspace, before what waits for that
+	for i, c := range st.Calls {
 		if c.State == CallStarted {
 			acts = append(acts, RunTool{Call: c.ID, Attempt: c.Attempt})
 		}
+		capture = capture || c.State == CallAllowed && !s.behind(i) && s.awaitsFiles(c)
+	}
+	if capture {
+		acts = append(acts, CaptureFiles{Step: st.ID})
 	}
 	if acts != nil {
 		return acts
@@ -244,6 +275,9 @@ func (s *State) settle() []Action {
 			return decide(w)
 		}
 	}
+	if s.wantsFiles() {
+		return []Action{CaptureFiles{Step: st.ID, After: true}}
+	}
 	s.closeTurn(w)
 	return decide(w)
 }
@@ -254,7 +288,7 @@ func (s *State) closeTurn(w *script) {
 	if w.phase != PhaseObserved {
 		w.enter(PhaseObserved)
 	}
-	w.add(&event.StepEnded{Finish: string(st.Finish), MessageID: messageID(st.ID), Usage: TokenUsage(st.Usage)})
+	w.add(s.ended(st))
 	switch {
 	case st.Repair > 0: // calls on a repair turn: the reply counts as one wrong answer
 		s.wrong(w, "$: the answer calls a tool instead of giving the corrected JSON")
@@ -263,7 +297,7 @@ func (s *State) closeTurn(w *script) {
 		// with them is not an answer either: the model was not done.
 		w.fail("max_turns_exceeded", "the model still called tools on the last of "+strconv.Itoa(r.Created.MaxTurns)+" turns")
 	default:
-		w.nextStep(0)
+		w.nextTurn()
 	}
 }
 
@@ -280,7 +314,7 @@ func (s *State) checkCalls(w *script) bool {
 	}
 	for i, c := range st.Calls {
 		allowed := c.State == CallAllowed || c.State == CallRequested && s.allow(w, c)
-		if allowed && !s.behind(i) {
+		if allowed && !s.behind(i) && !s.awaitsFiles(c) {
 			start = append(start, c)
 		}
 	}
@@ -290,8 +324,14 @@ func (s *State) checkCalls(w *script) bool {
 	if len(start) > 0 && w.phase == PhasePolicy {
 		w.enter(PhaseActing)
 	}
+	recorded := false
 	for _, c := range start {
-		w.about(c.ID, &event.ToolStarted{Level: c.Level, Name: c.Name})
+		d := &event.ToolStarted{Level: c.Level, Name: c.Name}
+		if !recorded {
+			d.Snapshot = s.filesBefore(c)
+			recorded = d.Snapshot != nil
+		}
+		w.about(c.ID, d)
 	}
 	return len(w.out) > 0
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
@@ -31,6 +32,7 @@ type Answer struct {
 	Finish      llm.FinishReason
 	RawFinish   string
 	Usage       *llm.Usage
+	Bytes       int // of the answer, with those of the step before its pauses
 	Duration    time.Duration
 	FirstOutput time.Duration
 }
@@ -79,10 +81,14 @@ func Answered(s *State, a *Answer) []event.Event {
 			w.add(&event.ReasoningEnded{Maker: p.Maker, MessageID: msg, Part: p.Index, State: p.State})
 		}
 	}
-	w.add(&event.ModelCallCompleted{
+	whole := &event.ModelCallCompleted{
 		Attempt: st.Attempt.Number, DurationMS: a.Duration.Milliseconds(), FirstOutputMS: a.FirstOutput.Milliseconds(),
 		Paused: paused, RawFinish: bounded(a.RawFinish, 64), Usage: TokenUsage(a.Usage),
-	})
+	}
+	if paused { // what it may still grow by is counted from here
+		whole.AnswerBytes = a.Bytes
+	}
+	w.add(whole)
 	open := st.openHosted()
 	for i := range a.Parts {
 		switch p := &a.Parts[i]; p.Kind {
@@ -91,13 +97,13 @@ func Answered(s *State, a *Answer) []event.Event {
 			s.requested(w, p, msg)
 		case llm.HostedCall:
 			calls++
-			wire := bounded(p.WireID, maxWireID)
+			wire := WireID(p.WireID)
 			if id, ok := open[wire]; ok { // an id that is given again ends the call that had it
 				w.failHosted([]event.CallID{id})
 			}
 			open[wire] = s.requestedHosted(w, p, msg)
 		case llm.HostedResult:
-			wire := bounded(p.WireID, maxWireID)
+			wire := WireID(p.WireID)
 			if id, ok := open[wire]; ok {
 				w.about(id, hostedOutcome(p))
 				delete(open, wire)
@@ -123,7 +129,9 @@ func (s *State) requested(w *script, p *OutputPart, msg string) {
 	}
 	d.State, d.Maker = p.State, p.Maker
 	args, err := canonjson.Canonicalize([]byte(p.Text), canonjson.Limits{})
-	switch {
+	switch most := canonjson.DefaultLimits().Bytes; {
+	case len(p.Text) > most:
+		d.Malformed, d.Raw = "they are larger than "+strconv.Itoa(most)+" bytes", event.TextContent(p.Text)
 	case err != nil:
 		d.Malformed, d.Raw = "not one strict JSON value", event.TextContent(p.Text)
 	case args[0] != '{':
@@ -154,11 +162,14 @@ func (st *Step) openHosted() map[string]event.CallID {
 // maxWireID bounds a provider's call id in the log, in bytes.
 const maxWireID = 128
 
+// WireID is a provider's call id as it is kept.
+func WireID(id string) string { return bounded(id, maxWireID) }
+
 // requestedHosted records a call that the provider runs, and gives its id.
 func (s *State) requestedHosted(w *script, p *OutputPart, msg string) event.CallID {
 	d := &event.ToolRequested{
 		Level: "read", Maker: p.Maker, MessageID: msg, Name: cleanName(p.Name), Part: p.Index, Source: SourceHosted, State: p.State,
-		WireID: bounded(p.WireID, maxWireID),
+		WireID: WireID(p.WireID),
 	}
 	args, err := canonjson.Canonicalize([]byte(p.Text), canonjson.Limits{})
 	switch {
@@ -203,8 +214,9 @@ func bounded(text string, n int) string {
 
 // Failed tells a broken attempt as events. Text that had come is closed as
 // partial (I-19) and is never part of the answer (I-20). Another attempt is
-// planned only before output, within the budget, for classes that it may help;
-// now and jitter in [0,1) place it in time.
+// planned within the budget, for classes that it may help, also where some of
+// the answer had come: nothing of that has run (I-13), and the next attempt is
+// shown the text. now and jitter in [0,1) place it in time.
 func Failed(s *State, a *Answer, e *llm.Error, now time.Time, jitter float64) []event.Event {
 	st := s.Active.Step
 	w := newScript(s)
@@ -225,7 +237,7 @@ func Failed(s *State, a *Answer, e *llm.Error, now time.Time, jitter float64) []
 		Message: bounded(e.Message, 1024), Output: a.hasOutput(), Status: e.Status,
 	}
 	w.add(d)
-	if !d.Output && e.Class.Retryable() && st.Failures < MaxRetries && s.Active.Stop == nil {
+	if e.Class.Retryable() && st.Failures < MaxRetries && s.Active.Stop == nil {
 		at := now.Add(retryDelay(st.Failures, e.RetryAfter, jitter))
 		w.add(&event.RetryScheduled{At: event.FormatTime(at), Attempt: st.Attempt.Number + 1, Class: d.Class})
 	}

@@ -38,6 +38,17 @@ const (
 	TextCutByLimit     = "The output limit cut this call before it was whole; it did not run"
 )
 
+// Notes to the model behind the conversation of the open step. They stand there
+// for one request and are no part of any later one.
+const (
+	// NoteLastStep is for the last allowed step.
+	NoteLastStep = "[This is the last step of this task. Tools are disabled: a call would not run. Give the final answer now, with what is known " +
+		"so far, in the form that was asked for. Where it has room, say what was done and what is left to do.]"
+	// NoteCut follows what an attempt had said before its stream was cut.
+	NoteCut = "[Your message broke off here, before it was whole. No tool call of it was carried out, and its text is not taken as the answer. " +
+		"Go on with the task. Do not repeat work that this conversation shows as done, and write your answer whole, from its beginning.]"
+)
+
 // Notes that stand in a later run's context in the place of an answer.
 const (
 	NoteFailed  = "[This task ended without an answer.]"

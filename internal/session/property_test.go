@@ -22,6 +22,7 @@ type history struct {
 	r      *rapid.T
 	check  checker
 	runs   int
+	asked  int              // compactions
 	acts   []session.Action // asked for and not yet done
 	clones []clone
 }
@@ -66,7 +67,7 @@ func (h *history) contract() *event.OutputContract {
 
 // step does one thing from outside.
 func (h *history) step() {
-	switch h.pick("step", "submit", "outcome", "outcome", "outcome", "outcome", "outcome", "crash", "stop", "resolve", "update", "clone", "store", "late") {
+	switch h.pick("step", "submit", "outcome", "outcome", "outcome", "outcome", "outcome", "crash", "stop", "resolve", "update", "clone", "store", "late", "compact") {
 	case "submit":
 		h.runs++
 		h.submit(event.RunID(fmt.Sprintf("run_%d", h.runs)), strings.Repeat("go ", 1+h.runs), func(d *event.RunCreated) {
@@ -74,7 +75,16 @@ func (h *history) step() {
 			if rapid.Bool().Draw(h.r, "continue") {
 				d.OnDoubt = event.DoubtContinue
 			}
+			h.compaction(d)
 		})
+	case "compact":
+		if h.s.Active != nil || len(h.s.Queue) > 0 || h.s.Window.Asked != nil {
+			return // admission refuses it
+		}
+		h.asked++
+		e := command("", &event.CompactionRequested{Keep: h.keep(), Route: event.Route{Name: "main", Provider: "scripted", Model: "m"}})
+		e.StepID = event.StepID(fmt.Sprintf("cmp_asked%d", h.asked))
+		h.append(e)
 	case "outcome":
 		if len(h.acts) > 0 {
 			h.outcome(rapid.SampledFrom(h.acts).Draw(h.r, "act"))
@@ -119,6 +129,20 @@ func (h *history) step() {
 	}
 }
 
+func (h *history) keep() int64 {
+	return rapid.SampledFrom([]int64{0, 1, 20, 60, 200, 2000, 20_000}).Draw(h.r, "keep")
+}
+
+// compaction captures how the run is kept within its window, if at all.
+func (h *history) compaction(d *event.RunCreated) {
+	if h.pick("compaction", "none", "some", "some") == "none" {
+		return
+	}
+	d.Compaction = &event.Compaction{Auto: h.pick("auto", "on", "on", "off") == "on", Keep: h.keep(), Buffer: 50}
+	d.Route.Context = rapid.SampledFrom([]int64{0, 100, 400, 4000}).Draw(h.r, "context")
+	d.Route.Output = rapid.SampledFrom([]int64{0, 30}).Draw(h.r, "output")
+}
+
 // store goes on from what the stored form of the state gives back, as a daemon
 // does that was started anew. The stored form is that of a fold of the log.
 func (h *history) store() {
@@ -154,9 +178,32 @@ func (h *history) rest() {
 	}
 	for _, a := range h.acts {
 		if _, ok := a.(session.CallModel); ok {
-			checkPairs(h.r, h.request())
+			h.checkRequest()
 		}
 	}
+}
+
+// checkRequest holds what the model is asked to what vendors demand, whatever
+// was compacted before (C71); the run's own task is always in it. A summary
+// request has one message and nothing to call (I-10).
+func (h *history) checkRequest() {
+	req := h.request()
+	checkPairs(h.r, req)
+	if h.s.Window.Open != nil {
+		if len(req.Messages) != 1 || !req.NoTools || req.Tools != nil || req.MaxOutputTokens == 0 {
+			h.r.Fatalf("a summary request: %+v", req)
+		}
+		return
+	}
+	task := h.s.Active.Created.Input[0].Content.Text
+	for _, m := range req.Messages {
+		for _, p := range m.Parts {
+			if m.Role == llm.User && p.Text == task {
+				return
+			}
+		}
+	}
+	h.r.Fatalf("the task %q is not in %s", task, requestText(req))
 }
 
 func (h *history) outcome(a session.Action) {
@@ -166,7 +213,9 @@ func (h *history) outcome(a session.Action) {
 	case session.RunTool:
 		h.tool(a.Call)
 	case session.Abort:
-		if st := h.s.Active.Step; st.Attempt.Open {
+		if h.s.Window.Open != nil {
+			h.append(session.SummaryFailed(h.s, h.answer(), &llm.Error{Class: llm.Aborted}, h.now, 0)...)
+		} else if st := h.s.Active.Step; st.Attempt.Open {
 			h.append(session.Failed(h.s, h.answer(), &llm.Error{Class: llm.Aborted}, h.now, 0)...)
 		} else {
 			for _, c := range st.Calls {
@@ -179,8 +228,13 @@ func (h *history) outcome(a session.Action) {
 }
 
 func (h *history) model() {
+	summary := h.s.Window.Open != nil
 	if h.pick("model", "answer", "answer", "answer", "fail") == "answer" {
-		h.append(session.Answered(h.s, h.answer())...)
+		if summary {
+			h.append(session.Summarised(h.s, h.summary())...)
+		} else {
+			h.append(session.Answered(h.s, h.answer())...)
+		}
 		return
 	}
 	class := rapid.SampledFrom([]llm.Class{llm.Auth, llm.Overloaded, llm.Transport, llm.ContextOverflow, llm.RateLimit}).Draw(h.r, "class")
@@ -189,13 +243,29 @@ func (h *history) model() {
 		a.Parts = nil
 	}
 	e := &llm.Error{Class: class, Status: rapid.SampledFrom([]int{0, 200, 429, 503}).Draw(h.r, "status"), RetryAfter: time.Second}
-	h.append(session.Failed(h.s, a, e, h.now, rapid.Float64Range(0, 0.99).Draw(h.r, "jitter"))...)
+	told := session.Failed
+	if summary {
+		told = session.SummaryFailed
+	}
+	h.append(told(h.s, a, e, h.now, rapid.Float64Range(0, 0.99).Draw(h.r, "jitter"))...)
+}
+
+// summary is what a model writes that was asked for one.
+func (h *history) summary() *session.Answer {
+	text := h.pick("summary", "## Goal\nGo.", "## Goal\nGo.", "## done:\n"+strings.Repeat("long ", event.InlineLimit/4), "no", "")
+	if text == "no" {
+		return h.answer()
+	}
+	return &session.Answer{
+		Finish: rapid.SampledFrom([]llm.FinishReason{llm.FinishStop, llm.FinishStop, llm.FinishStop, llm.FinishLength, llm.FinishUnknown}).Draw(h.r, "finish"),
+		Usage:  &llm.Usage{Input: 30, Output: 20}, Parts: []session.OutputPart{{Kind: llm.TextEnd, Text: text}},
+	}
 }
 
 func (h *history) answer() *session.Answer {
 	a := &session.Answer{Finish: llm.FinishStop}
 	if rapid.Bool().Draw(h.r, "usage") {
-		a.Usage = &llm.Usage{Input: 3, Output: 2}
+		a.Usage = &llm.Usage{Input: rapid.SampledFrom([]int64{3, 80, 350, 5000}).Draw(h.r, "input"), Output: 2}
 	}
 	for i := range rapid.IntRange(0, 3).Draw(h.r, "parts") {
 		p := session.OutputPart{Index: i}
@@ -260,7 +330,7 @@ func (h *history) resolve() {
 // drain brings every run to its end: whatever happened, the session is never stuck.
 func (h *history) drain() {
 	for range 2000 {
-		if h.s.Active == nil && len(h.s.Queue) == 0 {
+		if h.s.Active == nil && len(h.s.Queue) == 0 && h.s.Window.Asked == nil {
 			return
 		}
 		switch {
@@ -368,6 +438,7 @@ type checker struct {
 	turns    map[event.RunID]int // allowed
 	step     *event.StepStarted
 	whole    bool
+	compact  event.StepID               // compaction under way
 	calls    map[event.CallID]*callLife // of the session
 	open     map[event.CallID]bool      // of the step, not terminal
 }
@@ -406,6 +477,7 @@ func (c *checker) event(t tester, e *event.Event) {
 		c.queue, c.active = c.queue[1:], e.RunID
 		c.pinned[e.RunID] = d.OutputContract
 	case *event.RunCompleted, *event.RunFailed, *event.RunCancelled, *event.RunInterrupted:
+		must(c.compact == "" || c.active != e.RunID, "no compaction is open at the end of a run")
 		must(!c.ended[e.RunID], "I-05 one end")
 		must(c.repaired[e.RunID] == c.repairs[e.RunID], "I-09 each repair that was asked for is one step")
 		must(c.active == e.RunID && c.step == nil && len(c.open) == 0 || slices.Contains(c.queue, e.RunID), "I-12 everything is closed")
@@ -433,6 +505,17 @@ func (c *checker) event(t tester, e *event.Event) {
 
 func (c *checker) stepEvent(e *event.Event, must func(bool, string)) {
 	switch d := e.Data.(type) {
+	case *event.CompactionStarted:
+		must(c.compact == "" && len(c.open) == 0 && (c.active == "" || e.RunID == c.active), "one compaction at a time, and no call is open")
+		c.compact = e.StepID
+	case *event.CompactionFailed:
+		must(c.compact == e.StepID || d.Number == 0, "only what is under way fails")
+		c.compact = ""
+	case *event.ContextCompacted:
+		must(c.compact == e.StepID, "only what is under way ends")
+		c.compact = ""
+	case *event.ModelCallStarted:
+		must(c.compact == "" || c.compact == e.StepID, "no step goes on while the context is compacted")
 	case *event.StepStarted:
 		must(c.step == nil && len(c.open) == 0 && e.RunID == c.active, "I-12 the step before is closed")
 		must(d.NoTools == (d.Repair > 0 || e.Turn == c.turns[e.RunID]) && e.Turn <= c.turns[e.RunID], "I-10 tools are withheld")

@@ -21,6 +21,11 @@ const (
 	StatusCancelled      = "cancelled"
 )
 
+// StatusCompacting is the status, in the queue, of a compaction that a person
+// asked for: it stands there under its own id, so that it is found after a
+// crash and nothing overtakes it.
+const StatusCompacting = "compacting"
+
 // Terminal says whether a run status is an end.
 func Terminal(status string) bool {
 	switch status {
@@ -48,6 +53,7 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 	at := event.FormatTime(e.Time)
 	session := []derived.Col{{Name: "session_id", Value: string(e.SessionID)}}
 	run := []derived.Col{session[0], {Name: "run_id", Value: string(e.RunID)}}
+	compaction := []derived.Col{session[0], {Name: "run_id", Value: string(e.StepID)}} // its place in the queue
 	set := func(t derived.Table, key []derived.Col, cols ...derived.Col) {
 		out = append(out, derived.Change{Table: t, Op: derived.Set, Key: key, Cols: cols})
 	}
@@ -97,6 +103,16 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 		if k := d.Idempotency; k != nil {
 			insert(derived.Idempotency, []derived.Col{session[0], str("operation", k.Operation), str("key_hash", k.KeyHash)},
 				str("fingerprint", k.Fingerprint), str("contract", k.Contract), run[1])
+		}
+	case *event.CompactionRequested:
+		insert(derived.Queue, compaction, num("created_seq", e.Seq), str("status", StatusCompacting), str("submitted_at", at), str("user_id", e.UserID))
+	case *event.CompactionFailed:
+		if d.Reason == event.CompactManual {
+			remove(derived.Queue, compaction)
+		}
+	case *event.ContextCompacted:
+		if d.Reason == event.CompactManual {
+			remove(derived.Queue, compaction)
 		}
 	case *event.RunStarted:
 		status(StatusRunning, str("started_at", at))

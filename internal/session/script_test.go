@@ -26,10 +26,12 @@ import (
 //	create [history_limit=n] [on_doubt=continue] [repairs=n]   a session; the input is its output contract
 //	update output_contract [repairs=n] | history_limit=n       a change of settings
 //	close · erase
-//	submit run=n [max_turns=n] [on_doubt=continue] [target=url]…   a run; the input is its text
+//	submit run=n [max_turns=n] [on_doubt=continue] [target=url]… [context=n] [output=n] [compaction=auto|off] [keep=n] [buffer=n] [summaries=route]
+//	                           a run; the input is its text
 //	next                       decisions, append by append, then what is asked for
-//	answer [finish=…] [usage=none]   the open attempt gives an answer, a part a line: text … | call tool arguments | reasoning state
-//	                           (`text *n` is a text of n bytes)
+//	answer [finish=…] [usage=none|in+out]   the open attempt gives an answer, a part a line: text … | call tool arguments | reasoning state
+//	                           (`text *n` is a text of n bytes; of a tool's outcome too)
+//	compact [keep=n] [id=…]    a person asks for a compaction
 //	fail class=… [status=n] [after=duration]   the open attempt breaks; the input is what had come
 //	tool part=n [retry=n] ok|failed|unknown|timeout|stopped   the outcome of a call; the input is its text
 //	crash                      another process takes over
@@ -140,7 +142,16 @@ func (x *script) do() string {
 	case "next":
 		return x.next()
 	case "answer":
+		if x.s.Window.Open != nil {
+			return lines(x.append(session.Summarised(x.s, x.answer())...))
+		}
 		return lines(x.append(session.Answered(x.s, x.answer())...))
+	case "compact":
+		e := command("", &event.CompactionRequested{
+			Keep: int64(x.number("keep", 0)), Route: event.Route{Name: "main", Provider: "scripted", Model: "m", Context: int64(x.number("context", 0))},
+		})
+		e.StepID = event.StepID("cmp_" + x.arg("id", "asked"))
+		return lines(x.append(e))
 	case "fail":
 		return x.fail()
 	case "tool":
@@ -203,6 +214,7 @@ func (x *script) update() string {
 func (x *script) captured(d *event.RunCreated) {
 	d.MaxTurns = x.number("max_turns", d.MaxTurns)
 	d.OnDoubt = event.OnDoubt(x.arg("on_doubt", string(d.OnDoubt)))
+	x.compaction(d)
 	for _, a := range x.d.CmdArgs {
 		switch a.Key {
 		case "target":
@@ -219,6 +231,23 @@ func (x *script) captured(d *event.RunCreated) {
 				Bytes: n, Digest: ref[:16], ID: event.AssetID("ast_" + name), MediaType: media, Name: name,
 			}})
 		}
+	}
+}
+
+// compaction captures how the run's context is compacted, where one is named.
+func (x *script) compaction(d *event.RunCreated) {
+	d.Route.Context, d.Route.Output = int64(x.number("context", 0)), int64(x.number("output", 0))
+	switch x.arg("compaction", "") {
+	case "":
+		return
+	case "auto":
+		d.Compaction = &event.Compaction{Auto: true}
+	case "off":
+		d.Compaction = &event.Compaction{}
+	}
+	d.Compaction.Buffer, d.Compaction.Keep = int64(x.number("buffer", 0)), int64(x.number("keep", 0))
+	if name := x.arg("summaries", ""); name != "" {
+		d.Compaction.Route = &event.Route{Name: name, Provider: "scripted", Model: name}
 	}
 }
 
@@ -253,9 +282,7 @@ func (x *script) answer() *session.Answer {
 			continue
 		case "text":
 			p.Kind = llm.TextEnd
-			if n, err := strconv.Atoi(strings.TrimPrefix(rest, "*")); err == nil && strings.HasPrefix(rest, "*") {
-				p.Text = strings.Repeat("x", n)
-			}
+			p.Text = sized(strings.ReplaceAll(rest, `\n`, "\n"))
 		case "call":
 			p.Kind = llm.ToolCallWhole
 			p.Name, p.Text, _ = strings.Cut(rest, " ")
@@ -278,10 +305,24 @@ func (x *script) answer() *session.Answer {
 		a.Parts = append(a.Parts, p)
 	}
 	a.Finish = llm.FinishReason(x.arg("finish", string(a.Finish)))
-	if x.arg("usage", "") == "none" {
+	switch usage := x.arg("usage", ""); usage {
+	case "":
+	case "none":
 		a.Usage = nil
+	default:
+		if _, err := fmt.Sscanf(usage, "%d+%d", &a.Usage.Input, &a.Usage.Output); err != nil {
+			x.t.Fatal(err)
+		}
 	}
 	return a
+}
+
+// sized reads a text: `*n` is one of n bytes.
+func sized(text string) string {
+	if n, err := strconv.Atoi(strings.TrimPrefix(text, "*")); err == nil && strings.HasPrefix(text, "*") {
+		return strings.Repeat("x", n)
+	}
+	return text
 }
 
 // seal gives a part the block that its provider wants back.
@@ -297,6 +338,9 @@ func (x *script) fail() string {
 		x.t.Fatal(err)
 	}
 	e := &llm.Error{Class: llm.Class(x.arg("class", "")), Message: "no luck", Status: x.number("status", 0), RetryAfter: after}
+	if x.s.Window.Open != nil {
+		return lines(x.append(session.SummaryFailed(x.s, x.answer(), e, x.now, 0.5)...))
+	}
 	return lines(x.append(session.Failed(x.s, x.answer(), e, x.now, 0.5)...))
 }
 
@@ -311,7 +355,7 @@ func (x *script) call() event.CallID {
 }
 
 func (x *script) tool() string {
-	o := &session.ToolOutcome{Output: event.TextContent(x.input()), Duration: 40 * time.Millisecond}
+	o := &session.ToolOutcome{Output: event.TextContent(sized(x.input())), Duration: 40 * time.Millisecond}
 	for _, how := range x.d.CmdArgs {
 		switch how.Key {
 		case "ok", "part", "retry":
@@ -384,6 +428,14 @@ func (x *script) state() string {
 	fmt.Fprintf(&b, "%s, head %d, epoch %d, open acts %v\n", s.Status, s.Head, s.Epoch, s.HasOpenActs())
 	for _, q := range s.Queue {
 		fmt.Fprintf(&b, "queued %s stop=%v\n", q.ID, q.Stop != nil)
+	}
+	if w := s.Window; w.Started+w.Failures > 0 || w.Asked != nil {
+		fmt.Fprintf(&b, "window: summary %v, fresh %v, known %d, added %d, compactions %d, failures %d, asked %v\n",
+			w.Summary != nil, w.Fresh, w.Known, w.Added, w.Started, w.Failures, w.Asked != nil)
+	}
+	if c := s.Window.Open; c != nil {
+		fmt.Fprintf(&b, "compacting %s: attempt %d open=%v, failures %d, abandoned %d, refused %d, shrunk %d, retry at %q\n",
+			c.ID, c.Attempt.Number, c.Attempt.Open, c.Failures, c.Abandoned, c.Refused, c.Shrunk, c.RetryAt)
 	}
 	r := s.Active
 	if r == nil {

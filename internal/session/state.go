@@ -23,6 +23,8 @@ const (
 	MaxAbandoned         = 20  // attempts of one step or call that a crash may cut before it fails
 	MaxToolAttempts      = 5   // of an idempotent call whose outcome is not known
 	MaxPauses            = 10  // of the provider in one step
+	// MaxCut bounds what a model is shown of an attempt that was cut, in bytes.
+	MaxCut = 32 << 10
 	// MaxOpenHosted bounds the hosted calls that a pause may leave open: they
 	// are ended in one append.
 	MaxOpenHosted = 1024
@@ -46,10 +48,12 @@ type State struct {
 
 	Queue   []*Queued // in admission order; the active run is not among them
 	Active  *Run
+	Window  Window
 	history []past // finished runs, oldest first
 	shown   int    // entries in history
 	bytes   int    // of history in memory, roughly
 	omitted int    // entries of earlier runs that the limit dropped
+	files   filesSeen
 }
 
 // Session status.
@@ -94,6 +98,7 @@ type Run struct {
 	Items     []Item     // entries of this run, without those of the open step
 	Step      *Step      // the open step; nil between steps
 	Waiting   bool       // for a person
+	Tried     int        // number of the last step for which a compaction began
 }
 
 // Pinned is the output contract that the run must meet.
@@ -122,10 +127,19 @@ type Step struct {
 	Accepted bool
 	Parts    []Item // text, reasoning and hosted blocks of the last attempt, in the order of the answer
 	Calls    []*Call
+	// What the last attempt that was cut in the middle had said, within MaxCut.
+	// The next one is shown it; it is never part of an answer (I-20).
+	Cut   []event.Content
+	CutIn int // the attempt
 	// What came before the provider paused, in order; it is shown to it again.
 	Kept   []Item
 	Paused bool // the last attempt ended in a pause
 	Pauses int
+	Bytes  int // of what came before the pauses, as the engine counts an answer
+	// Compacted: the context was compacted because an attempt's request was too large.
+	Compacted bool
+	// FilesBefore: the workspace before the first call that may have changed it.
+	FilesBefore *event.FileSnapshot
 }
 
 // Attempt is the last physical attempt of a step.
@@ -208,6 +222,8 @@ type Item struct {
 	// Draft marks a wrong answer and the request to repair it: they are shown
 	// within their run and dropped with its end.
 	Draft bool
+	// Short: the text was kept over a compaction, and is shown within TailOutput.
+	Short bool
 }
 
 // Clone gives a copy that can be folded further without touching s. Entries
@@ -220,6 +236,10 @@ func (s *State) Clone() *State {
 		c.Queue[i] = &qq
 	}
 	c.history = s.history[:len(s.history):len(s.history)]
+	if s.Window.Open != nil {
+		o := *s.Window.Open
+		c.Window.Open = &o
+	}
 	if s.Active != nil {
 		r := *s.Active
 		r.Items = r.Items[:len(r.Items):len(r.Items)]
@@ -227,6 +247,7 @@ func (s *State) Clone() *State {
 			st := *r.Step
 			st.Parts = st.Parts[:len(st.Parts):len(st.Parts)]
 			st.Kept = st.Kept[:len(st.Kept):len(st.Kept)]
+			st.Cut = st.Cut[:len(st.Cut):len(st.Cut)]
 			st.Calls = make([]*Call, len(r.Step.Calls))
 			for i, call := range r.Step.Calls {
 				cc := *call
@@ -243,13 +264,16 @@ func (s *State) Clone() *State {
 // over the past.
 func (s *State) Size() int {
 	n := stateBytes + s.bytes
+	if sum := s.Window.Summary; sum != nil {
+		n += itemBytes + len(sum.Text.Text) + len(sum.First.Text)
+	}
 	for _, q := range s.Queue {
 		n += q.size()
 	}
 	if r := s.Active; r != nil {
 		n += r.size() + sizeOf(r.Items)
 		if r.Step != nil {
-			n += sizeOf(r.Step.Parts) + sizeOf(r.Step.Kept)
+			n += sizeOf(r.Step.Parts) + sizeOf(r.Step.Kept) + min(len(r.Step.Cut)*itemBytes, MaxCut)
 			for _, c := range r.Step.Calls {
 				n += itemBytes + len(c.Arguments) + len(c.Large.Text) + len(c.Result.Text)
 			}
@@ -303,6 +327,9 @@ func (s *State) Call(id event.CallID) *Call { return s.call(id) }
 // HasOpenActs says whether something was begun whose outcome is not recorded.
 // An owner that did not begin it itself must raise the epoch first.
 func (s *State) HasOpenActs() bool {
+	if s.Window.Open != nil && s.Window.Open.Attempt.Open {
+		return true
+	}
 	if s.Active == nil || s.Active.Step == nil {
 		return false
 	}

@@ -176,7 +176,11 @@ func (w *world) text(_ context.Context, ref string) ([]byte, error) {
 
 func (w *world) request() *llm.Request {
 	w.t.Helper()
-	req, err := w.s.Request(context.Background(), session.Sources{
+	build := w.s.Request
+	if w.s.Window.Open != nil {
+		build = w.s.SummaryRequest
+	}
+	req, err := build(context.Background(), session.Sources{
 		Text: w.text, File: func(context.Context, event.AssetID) ([]byte, error) { return []byte("bytes"), nil },
 		Takes: func(media string) bool { return media != "image/webp" },
 	})

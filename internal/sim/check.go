@@ -16,20 +16,60 @@ import (
 // invariants of a log. It gives what it found, each with the invariant's name;
 // nothing when all hold. A log that ends in the middle of a run is fine.
 func Session(events []event.Event) []string {
-	c := &checker{
-		runs: map[event.RunID]*run{}, calls: map[event.CallID]*call{}, open: map[event.CallID]bool{}, keys: map[string]bool{},
-	}
+	l := NewSession()
 	for i := range events {
-		c.e = &events[i]
-		c.must(c.e.Seq == int64(i+1), "I-01 sequences are gap-free")
-		c.event()
+		l.Add(&events[i])
 	}
-	return c.found
+	return l.Found()
 }
+
+// Log holds one stream to the invariants, event by event as they come: what an
+// event costs does not grow with the stream.
+type Log struct {
+	c    checker
+	lane *laneChecker // of a target
+}
+
+// NewSession begins with the first event of a session.
+func NewSession() *Log {
+	return &Log{c: checker{
+		runs: map[event.RunID]*run{}, calls: map[event.CallID]*call{}, open: map[event.CallID]bool{}, keys: map[string]bool{},
+		runSeq: map[int64]event.RunID{}, ended: map[event.RunID]map[event.StepID]bool{},
+	}}
+}
+
+// NewTarget begins with the first event of a target.
+func NewTarget() *Log {
+	return &Log{lane: &laneChecker{
+		open: map[event.DeliveryID]int{}, attempts: map[event.DeliveryID]int{}, known: map[event.DeliveryID]bool{},
+	}}
+}
+
+// Add takes the next event, decoded.
+func (l *Log) Add(e *event.Event) {
+	c := &l.c
+	c.e = e
+	c.seq++
+	c.must(e.Seq == c.seq, "I-01 sequences are gap-free")
+	c.must(e.Hash == e.ChainHash(c.hash), "I-04 each event carries the hash of the one before it")
+	c.hash = e.Hash
+	if l.lane != nil {
+		c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
+		c.epoch = e.Epoch
+		l.lane.event(c)
+		return
+	}
+	c.event()
+}
+
+// Found is what was found so far, each with the invariant's name.
+func (l *Log) Found() []string { return l.c.found }
 
 type checker struct {
 	e      *event.Event
 	found  []string
+	seq    int64
+	hash   event.Digest
 	epoch  int64
 	runs   map[event.RunID]*run
 	queue  []event.RunID
@@ -38,6 +78,19 @@ type checker struct {
 	calls  map[event.CallID]*call
 	open   map[event.CallID]bool // of the step, not terminal
 	keys   map[string]bool
+
+	compaction *compaction
+	runSeq     map[int64]event.RunID                 // of run.created
+	ended      map[event.RunID]map[event.StepID]bool // steps with all their calls at their end
+}
+
+// compaction is the one under way.
+type compaction struct {
+	id      event.StepID
+	started *event.CompactionStarted
+	attempt int
+	open    bool
+	summary bool
 }
 
 type run struct {
@@ -101,6 +154,7 @@ func (c *checker) event() {
 			c.keys[k.KeyHash] = true
 		}
 		c.runs[e.RunID] = &run{created: d}
+		c.runSeq[e.Seq], c.ended[e.RunID] = e.RunID, map[event.StepID]bool{}
 		c.queue = append(c.queue, e.RunID)
 	case *event.RunStarted:
 		r := c.run()
@@ -131,8 +185,64 @@ func (c *checker) event() {
 	case *event.OutputEmitted:
 		c.output(d)
 	default:
-		c.stepEvent()
+		if !c.compactionEvent() {
+			c.stepEvent()
+		}
 	}
+}
+
+// compactionEvent holds compactions to their rules: one at a time, no call open
+// and no step going on meanwhile, nothing but a model asked (I-10), the window
+// moved only by a summary, and its beginning never between a call and its result
+// (I-13): at a run, or at a step of it all of whose calls are at their end.
+func (c *checker) compactionEvent() bool {
+	e, at := c.e, c.compaction
+	if at != nil && e.StepID != at.id {
+		switch e.Data.(type) {
+		case *event.StepStarted, *event.ModelCallStarted, *event.ToolStarted, *event.RunStarted, *event.RunCompleted, *event.RunFailed, *event.OutputEmitted, *event.StepEnded, *event.StepFailed:
+			c.must(false, "nothing goes on while the context is compacted")
+		}
+		return false
+	}
+	switch d := e.Data.(type) {
+	case *event.CompactionRequested:
+		return true
+	case *event.CompactionStarted:
+		c.must(at == nil && len(c.open) == 0 && (e.RunID == "" || e.RunID == c.active), "one compaction at a time, with no call open")
+		c.must((e.RunID == "") == (d.Reason == event.CompactManual) && d.Entries > 0, "a compaction has its reason, and something to stand for")
+		run := c.runSeq[d.TailSeq]
+		c.must(run != "" && (d.TailStep == "" || c.ended[run][d.TailStep]), "I-13 the kept tail begins at a run, or at a step that has ended")
+		c.compaction = &compaction{id: e.StepID, started: d}
+		return true
+	case *event.CompactionFailed:
+		c.must(at != nil && !at.open || at == nil && d.Number == 0, "a compaction ends once, when its attempt has ended")
+		c.compaction = nil
+		return true
+	}
+	if at == nil {
+		return false
+	}
+	switch d := e.Data.(type) {
+	case *event.ModelCallStarted:
+		c.must(!at.open && !at.summary && d.Attempt == at.attempt+1, "one attempt after the other")
+		at.attempt, at.open = d.Attempt, true
+	case *event.ModelCallCompleted:
+		c.must(at.open && d.Attempt == at.attempt, "an attempt ends once")
+		at.open = false
+	case *event.ModelCallFailed:
+		c.must(at.open && d.Attempt == at.attempt, "an attempt ends once")
+		at.open = false
+	case *event.RetryScheduled:
+	case *event.CompactionEnded:
+		c.must(!at.open && !at.summary && !d.Summary.Empty() && at.attempt > 0, "a summary comes of an attempt, and is something")
+		at.summary = true
+	case *event.ContextCompacted:
+		c.must(at.summary && d.TailSeq == at.started.TailSeq && d.TailStep == at.started.TailStep, "the window moves by a summary, to where that was begun for")
+		c.compaction = nil
+	default:
+		c.must(false, "I-10 a summary request does nothing else")
+	}
+	return true
 }
 
 // end checks the terminal event of a run.
@@ -181,6 +291,13 @@ func (c *checker) output(d *event.OutputEmitted) {
 	c.must(err == nil && string(value) == string(d.StructuredOutput), "I-09 only a conforming answer, canonical, goes out")
 }
 
+// stepOver notes a step all of whose calls are at their end.
+func (c *checker) stepOver(st *step) {
+	if steps := c.ended[c.e.RunID]; steps != nil {
+		steps[st.id] = true
+	}
+}
+
 func (c *checker) stepEvent() {
 	e := c.e
 	switch d := e.Data.(type) {
@@ -207,9 +324,13 @@ func (c *checker) stepEvent() {
 	switch d := e.Data.(type) {
 	case *event.StepEnded:
 		c.must(st.whole && len(c.open) == 0, "I-12 a step ends when every call has its terminal")
+		c.stepOver(st)
 		c.step, c.run().last = nil, st
 	case *event.StepFailed:
 		c.must(len(c.open) == 0 && !st.open, "I-12 a step ends when everything in it is closed")
+		if st.whole {
+			c.stepOver(st)
+		}
 		c.step = nil
 	case *event.ModelCallStarted:
 		c.must(!st.open && !st.whole && d.Attempt == st.attempt+1, "one attempt after the other")
@@ -280,44 +401,51 @@ func (c *checker) callEvent(st *step) {
 // Target holds the whole stream of one target, decoded and in order, to the
 // invariants of its lane.
 func Target(events []event.Event) []string {
-	c := &checker{}
-	var lane []event.DeliveryID // pending, in order
-	open := map[event.DeliveryID]int{}
-	attempts := map[event.DeliveryID]int{}
-	known := map[event.DeliveryID]bool{}
-	drop := func(id event.DeliveryID) {
-		lane = slices.DeleteFunc(lane, func(x event.DeliveryID) bool { return x == id })
-	}
+	l := NewTarget()
 	for i := range events {
-		c.e = &events[i]
-		c.must(c.e.Seq == int64(i+1), "I-01 sequences are gap-free")
-		c.must(c.e.Epoch >= c.epoch, "I-15 epochs never decrease")
-		c.epoch = c.e.Epoch
-		switch d := c.e.Data.(type) {
-		case *event.DeliveryEnqueued:
-			c.must(!known[d.DeliveryID], "I-24 a delivery is enqueued once")
-			known[d.DeliveryID] = true
-			lane = append(lane, d.DeliveryID)
-		case *event.DeliveryReplayed:
-			c.must(known[d.DeliveryID] && !slices.Contains(lane, d.DeliveryID), "only what is settled is replayed")
-			lane = append(lane, d.DeliveryID)
-		case *event.DeliveryAttemptStarted:
-			c.must(len(lane) > 0 && lane[0] == d.DeliveryID, "I-25 a target's deliveries go in order")
-			c.must(open[d.DeliveryID] == 0 && d.Attempt == attempts[d.DeliveryID]+1, "one attempt after the other")
-			open[d.DeliveryID], attempts[d.DeliveryID] = d.Attempt, d.Attempt
-		case *event.DeliveryAttemptFailed:
-			c.must(open[d.DeliveryID] == d.Attempt, "an attempt ends once")
-			open[d.DeliveryID] = 0
-		case *event.DeliveryDelivered:
-			c.must(open[d.DeliveryID] == d.Attempt && slices.Contains(lane, d.DeliveryID), "I-05 a delivery ends once")
-			open[d.DeliveryID] = 0
-			drop(d.DeliveryID)
-		case *event.DeliveryDeadLettered:
-			c.must(open[d.DeliveryID] == 0 && slices.Contains(lane, d.DeliveryID), "I-05 a delivery ends once")
-			drop(d.DeliveryID)
-		}
+		l.Add(&events[i])
 	}
-	return c.found
+	return l.Found()
+}
+
+type laneChecker struct {
+	lane     []event.DeliveryID // pending, in order
+	open     map[event.DeliveryID]int
+	attempts map[event.DeliveryID]int
+	known    map[event.DeliveryID]bool
+}
+
+func (l *laneChecker) drop(id event.DeliveryID) {
+	l.lane = slices.DeleteFunc(l.lane, func(x event.DeliveryID) bool { return x == id })
+}
+
+func (l *laneChecker) event(c *checker) {
+	switch d := c.e.Data.(type) {
+	case *event.DeliveryEnqueued:
+		c.must(!l.known[d.DeliveryID], "I-24 a delivery is enqueued once")
+		l.known[d.DeliveryID] = true
+		l.lane = append(l.lane, d.DeliveryID)
+	case *event.DeliveryReplayed:
+		c.must(l.known[d.DeliveryID] && !slices.Contains(l.lane, d.DeliveryID), "only what is settled is replayed")
+		l.lane = append(l.lane, d.DeliveryID)
+	case *event.DeliveryAttemptStarted:
+		c.must(len(l.lane) > 0 && l.lane[0] == d.DeliveryID, "I-25 a target's deliveries go in order")
+		c.must(l.open[d.DeliveryID] == 0 && d.Attempt == l.attempts[d.DeliveryID]+1, "one attempt after the other")
+		l.open[d.DeliveryID], l.attempts[d.DeliveryID] = d.Attempt, d.Attempt
+	case *event.DeliveryAttemptFailed:
+		c.must(l.open[d.DeliveryID] == d.Attempt, "an attempt ends once")
+		l.open[d.DeliveryID] = 0
+	case *event.DeliveryDelivered:
+		c.must(l.open[d.DeliveryID] == d.Attempt && slices.Contains(l.lane, d.DeliveryID), "I-05 a delivery ends once")
+		l.open[d.DeliveryID] = 0
+		l.drop(d.DeliveryID)
+	case *event.DeliveryDeadLettered:
+		c.must(l.open[d.DeliveryID] == 0 && slices.Contains(l.lane, d.DeliveryID), "I-05 a delivery ends once")
+		l.drop(d.DeliveryID)
+	case *event.DeliveryResolved:
+		c.must(l.open[d.DeliveryID] == 0, "I-24 what is in flight is not resolved")
+		l.drop(d.DeliveryID)
+	}
 }
 
 // Deliveries checks that outputs and deliveries follow from each other, over

@@ -139,6 +139,19 @@ func (f *Folder) model(e *event.Event) bool {
 			f.set(id, num("http.response.status_code", int64(d.Status)))
 		}
 		f.end(id, e.Time, word(d.Class))
+	case *event.CompactionStarted:
+		parent := f.root()
+		if _, open := f.byID[f.step]; open {
+			parent = f.step
+		}
+		f.begin(idOf("step", string(e.StepID)), parent, "compact_context", Internal, e.Time,
+			str("holdfast.compaction.reason", word(string(d.Reason))), num("holdfast.compaction.entries", int64(d.Entries)), num("holdfast.compaction.tokens_before", d.Tokens))
+	case *event.ContextCompacted:
+		id := idOf("step", string(e.StepID))
+		f.set(id, num("holdfast.compaction.tokens_after", d.Tokens))
+		f.end(id, e.Time, "")
+	case *event.CompactionFailed:
+		f.end(idOf("step", string(e.StepID)), e.Time, word(d.Code))
 	case *event.RetryScheduled:
 		f.mark(idOf("step", string(e.StepID)), e.Time, "model.retry.scheduled", str("error.type", word(d.Class)), num("holdfast.attempt", int64(d.Attempt)))
 	case *event.InferenceCompleted:

@@ -85,6 +85,35 @@ func story() *scene {
 	return s
 }
 
+// A compaction is a span of its own, under the turn that it is for where that
+// is open, and its calls are under it.
+func TestCompaction(t *testing.T) {
+	s := &scene{}
+	s.add("", created, &event.RunStarted{}, &event.StepStarted{Number: 1}, attempt(1), &event.ModelCallFailed{Attempt: 1, Class: "context_overflow"})
+	s.step = "cmp_1"
+	s.add("", &event.CompactionStarted{Reason: event.CompactOverflow, Entries: 9, Tokens: 900}, attempt(1), &event.ModelCallCompleted{Attempt: 1}, &event.CompactionEnded{}, &event.ContextCompacted{Tokens: 90})
+	s.step = "step_1"
+	s.add("", attempt(2), &event.ModelCallCompleted{Attempt: 2}, &event.StepEnded{})
+	s.step = "cmp_2"
+	s.add("", &event.CompactionStarted{Reason: "words of a model"}, attempt(1), &event.ModelCallFailed{Attempt: 1, Class: "auth"}, &event.CompactionFailed{Code: "model_auth"}, &event.RunCompleted{})
+	const want = `invoke_agent 0-17
+  turn 1 2-12
+    chat m 3-4 !context_overflow
+    compact_context 5-9
+      chat m 6-7
+    chat m 10-11
+  compact_context 13-16 !model_auth
+    chat m 14-15 !auth
+`
+	trace := s.trace()
+	if got := strings.Replace(tell(trace), "  queue 0-1\n", "", 1); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if text := fmt.Sprint(trace); strings.Contains(text, "words of a model") || !strings.Contains(text, "tokens_after 90") {
+		t.Errorf("%s", text)
+	}
+}
+
 func TestTrace(t *testing.T) {
 	trace := story().trace()
 	const want = `invoke_agent 0-22 [21 contract.checked]

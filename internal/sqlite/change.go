@@ -143,12 +143,12 @@ func (t *tables) has(ctx context.Context, table derived.Table, key []derived.Col
 func (t *tables) holds(ctx context.Context, i int, c eventlog.Condition) error {
 	spec, ok := t.specs[c.Table]
 	if !ok || len(c.Where) == 0 {
-		return fmt.Errorf("condition %d: table %q", i, c.Table)
+		return eventlog.Malformed(nil, "condition %d: table %q", i, c.Table)
 	}
 	names := columnsOf(spec)
 	for _, col := range c.Where {
 		if !slices.Contains(names, col.Name) || !fits(col) {
-			return fmt.Errorf("condition %d: column %s of %s", i, col.Name, c.Table)
+			return eventlog.Malformed(nil, "condition %d: column %s of %s", i, col.Name, c.Table)
 		}
 	}
 	column := c.Column
@@ -156,7 +156,7 @@ func (t *tables) holds(ctx context.Context, i int, c eventlog.Condition) error {
 		column = spec.Key[0]
 	}
 	if !slices.Contains(names, column) {
-		return fmt.Errorf("condition %d: column %q of %s", i, column, c.Table)
+		return eventlog.Malformed(nil, "condition %d: column %q of %s", i, column, c.Table)
 	}
 	t.text, t.args = t.text[:0], t.args[:0]
 	t.add("SELECT DISTINCT ", column, " FROM ", t.prefix, string(c.Table))

@@ -34,6 +34,11 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 		if e.Epoch != 0 && e.Epoch != h.Epoch {
 			return nil, fmt.Errorf("%w: %s is of epoch %d, not %d", eventlog.ErrFenced, e.Stream, h.Epoch, e.Epoch)
 		}
+		if e.Node != "" {
+			if err := w.holdings.check(e, now); err != nil {
+				return nil, err
+			}
+		}
 		if e.Expect != eventlog.AnyHead && e.Expect != h.Seq {
 			return nil, fmt.Errorf("%w: %s is at %d, not at %d", eventlog.ErrHeadMoved, e.Stream, h.Seq, e.Expect)
 		}
@@ -71,7 +76,7 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 func (s *Store) changesOf(stream event.Stream, events []event.Event) (changes []derived.Change, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("derived rows of %s: panic: %v", stream, p)
+			err = eventlog.Malformed(fmt.Errorf("panic: %v", p), "derived rows of %s", stream)
 		}
 	}()
 	return s.cfg.Rows(stream, events), nil
@@ -83,7 +88,7 @@ func (w *writer) checkChanges(ctx context.Context, changes []derived.Change) err
 	for i, c := range changes {
 		spec, err := w.tables.check(c)
 		if err != nil {
-			return fmt.Errorf("append: %w", err)
+			return eventlog.Malformed(err, "append")
 		}
 		if !spec.Guarded || c.Op != derived.Insert {
 			continue
@@ -142,6 +147,7 @@ func (w *writer) execute(r *request, p *plan) error {
 		row := &p.rows[i]
 		w.rows = append(w.rows, *row)
 		w.staged[row.Stream] = eventlog.Head{Seq: row.Last(), Epoch: row.Epoch, Hash: row.Hash}
+		w.holdings.appended(&r.append.Entries[i], r.sealed[i].Events)
 	}
 	return nil
 }

@@ -230,6 +230,9 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 	readDB.SetMaxOpenConns(s.cfg.ReadConns)
 	readDB.SetMaxIdleConns(s.cfg.ReadConns)
 	s.readers = newStatements(readDB)
+	if err := w.seed(ctx); err != nil {
+		return nil, errors.Join(err, readDB.Close())
+	}
 	return w, nil
 }
 
@@ -306,6 +309,9 @@ func (s *Store) prepare(ctx context.Context, a eventlog.Append) (*request, error
 		// The events become the store's: a caller that gave up waiting may
 		// use its drafts again.
 		sealed, err := event.Seal(e.Stream, slices.Clone(e.Events), &s.random)
+		if errors.Is(err, event.ErrEncode) {
+			return nil, eventlog.Malformed(err, "an event cannot be written")
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -338,15 +344,15 @@ func (s *Store) wait(ctx context.Context, r *request) error {
 
 func checkAppend(a eventlog.Append) error {
 	if len(a.Entries) == 0 {
-		return errors.New("no entries")
+		return eventlog.Malformed(nil, "no entries")
 	}
 	for i, e := range a.Entries {
 		if e.Stream == "" || len(e.Events) == 0 || len(e.Events) > eventlog.MaxEvents {
-			return fmt.Errorf("entry %d: %d events for stream %q", i, len(e.Events), e.Stream)
+			return eventlog.Malformed(nil, "entry %d: %d events for stream %q", i, len(e.Events), e.Stream)
 		}
 		for _, before := range a.Entries[:i] {
 			if before.Stream == e.Stream {
-				return fmt.Errorf("two entries for stream %q", e.Stream)
+				return eventlog.Malformed(nil, "two entries for stream %q", e.Stream)
 			}
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // writer is the one who writes. All of it belongs to its goroutine.
@@ -28,12 +30,14 @@ type writer struct {
 	// erased says that content was taken out since the forgetting of it was begun.
 	erased bool
 	forget forgetting
+
+	holdings *holdings
 }
 
 func newWriter(s *Store, db *sql.DB, conn *sql.Conn) *writer {
 	st := newStatements(conn)
 	return &writer{s: s, db: db, conn: conn, st: st, tables: newTables(st, "main."),
-		staged: make(map[event.Stream]eventlog.Head), forget: forgetting{timer: time.NewTimer(0)}}
+		staged: make(map[event.Stream]eventlog.Head), forget: forgetting{timer: time.NewTimer(0)}, holdings: newHoldings()}
 }
 
 // run serves the queue until it is closed and empty, then closes the store.
@@ -92,9 +96,22 @@ func (w *writer) commit(batch []*request) {
 // append's own refusal stands in r already.
 func (r *request) finish(failed error) {
 	if failed != nil {
-		r.stamps, r.err = nil, fmt.Errorf("append: %w", failed)
+		r.stamps, r.err = nil, fmt.Errorf("append: %w", malformed(failed))
 	}
 	close(r.done)
+}
+
+// malformed tells what the database refuses for what it is (rows that exist
+// already, a value that is too large) from trouble that passes.
+func malformed(err error) error {
+	var e *driver.Error
+	if errors.As(err, &e) {
+		switch e.Code() & 0xff {
+		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH:
+			return eventlog.Malformed(err, "the database refuses it")
+		}
+	}
+	return err
 }
 
 // attempt runs one transaction over the appends of a batch. Refused ones get
@@ -180,6 +197,7 @@ func (w *writer) inTx(f func() error, committed func()) error {
 	}
 	if err != nil {
 		w.s.tails.stay(w.staged)
+		w.holdings.undoAll()
 		// SQLite may have rolled back by itself; then this fails, and it may.
 		_ = w.exec("ROLLBACK")
 		return err
@@ -187,6 +205,7 @@ func (w *writer) inTx(f func() error, committed func()) error {
 	for s, h := range w.staged {
 		w.heads.put(s, h)
 	}
+	w.holdings.keep()
 	if w.erased {
 		w.erased = false
 		_ = w.startForgetting(true)

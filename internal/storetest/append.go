@@ -392,7 +392,7 @@ func testBadAlone(t *testing.T, s *suite) {
 			a = command(id.Stream(), draft("ann", id, run, textEnded(fmt.Sprint(i))))
 		}
 		_, err := s.Append(within(t), a)
-		if bad := i%8 == 3 || i%8 == 6; bad != (err != nil) {
+		if bad := i%8 == 3 || i%8 == 6; bad != (err != nil) || bad && eventlog.Refusal(err) == "" {
 			return fmt.Errorf("append %d: %w", i, errors.Join(err, fmt.Errorf("bad: %v", bad)))
 		}
 		return nil
@@ -416,7 +416,9 @@ func testMalformed(t *testing.T, s *suite) {
 	twice.Entries = append(twice.Entries, twice.Entries[0])
 	odd := command(id.Stream(), e)
 	odd.Require = []eventlog.Condition{{Table: derived.Sessions, Where: []derived.Col{{Name: "1=1 --", Value: "x"}}, Absent: true}}
+	unwritable := command(id.Stream(), draft("ann", id, "", &event.TextEnded{Content: event.Content{Text: "\xff"}}))
 	for name, a := range map[string]eventlog.Append{
+		"no UTF-8":           unwritable,
 		"nothing":            {},
 		"no events":          command(id.Stream()),
 		"no stream":          command("", e),
@@ -425,8 +427,8 @@ func testMalformed(t *testing.T, s *suite) {
 		"no column of ours":  odd,
 		"condition on a row": {Entries: command(id.Stream(), e).Entries, Require: []eventlog.Condition{{Table: "log"}}},
 	} {
-		if _, err := s.Append(t.Context(), a); err == nil {
-			t.Errorf("%s: accepted", name)
+		if _, err := s.Append(t.Context(), a); err == nil || eventlog.Refusal(err) == "" {
+			t.Errorf("%s: %v is no refusal for good", name, err)
 		}
 	}
 	if s.head(id.Stream()).Seq != 1 {

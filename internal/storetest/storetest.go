@@ -24,6 +24,7 @@ type Store interface {
 	eventlog.Tokens
 	eventlog.Assets
 	eventlog.Snapshots
+	eventlog.Nodes
 
 	// Close commits what waits and ends the store. A second call does nothing.
 	Close(ctx context.Context) error
@@ -121,6 +122,14 @@ func Run(t *testing.T, open Opener) {
 		{"assets", testAssets},
 		{"uses of assets", testAssetUses},
 		{"assets used and collected at once", testAssetRace},
+		{"nodes live by their leases", testNodes},
+		{"holders", testHolders},
+		{"takeover", testTakeover},
+		{"take", testTake},
+		{"take at once", testTakeAtOnce},
+		{"rest and yield", testRest},
+		{"workspace roots", testRoots},
+		{"work after a new start", testNodesReopen},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &suite{t: t, open: open, dir: t.TempDir()}

@@ -42,6 +42,16 @@ func (f *Fold) add(e *event.Event) {
 		if s := f.end("step", "failed"); s != nil {
 			s.Class = d.Class
 		}
+	case *event.CompactionStarted:
+		f.compact = f.begin("compaction", &api.TimelineEntry{Kind: api.EntryCompaction, Seq: e.Seq, Turn: e.Turn, Name: string(d.Reason)})
+	case *event.ContextCompacted:
+		f.end("compaction", "ok")
+		f.compact = nil
+	case *event.CompactionFailed:
+		if c := f.end("compaction", "failed"); c != nil {
+			c.Class = d.Code
+		}
+		f.compact = nil
 	case *event.ModelCallStarted, *event.ModelCallCompleted, *event.ModelCallFailed, *event.RetryScheduled:
 		f.model(e)
 	default:
@@ -54,7 +64,7 @@ func (f *Fold) add(e *event.Event) {
 // place gives an entry the step that it stands in.
 func (f *Fold) place(e *event.Event, entry *api.TimelineEntry) *api.TimelineEntry {
 	entry.Seq, entry.Turn = e.Seq, e.Turn
-	if f.step != nil {
+	if f.step != nil && f.compact == nil { // what writes a summary is of no step
 		entry.Step, entry.Repair = f.step.Step, f.step.Repair
 	}
 	return entry

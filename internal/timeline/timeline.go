@@ -39,8 +39,9 @@ type Fold struct {
 	planned map[string]int64              // the end of a retry wait as planned
 	names   map[event.CallID]string
 	step    *api.TimelineEntry
-	owner   string // the last that claimed, once known
-	ownedAt int64  // offset of the last owner's event
+	compact *api.TimelineEntry // the compaction under way
+	owner   string             // the last that claimed, once known
+	ownedAt int64              // offset of the last owner's event
 	waiting bool
 	noOwner []span
 }
@@ -98,7 +99,7 @@ func (f *Fold) Add(e *event.Event) {
 func command(t event.Type) bool {
 	switch t {
 	case event.TypeSessionCreated, event.TypeSessionUpdated, event.TypeSessionClosed, event.TypeSessionErased, event.TypeRunCreated,
-		event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved:
+		event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved, event.TypeCompactionRequested:
 		return true
 	}
 	return false

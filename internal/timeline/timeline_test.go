@@ -143,6 +143,37 @@ wall 19900 = queued 100 + model 670 + tools 90 + waiting 10020 + retry 1000 + ov
 	}
 }
 
+// The time and the tokens of a summary are seen, and put down to the model; it
+// is no step.
+func TestCompaction(t *testing.T) {
+	h := &history{}
+	h.at(0, "", &event.RunCreated{Route: event.Route{Name: "main"}}, &event.RunQueued{})
+	h.at(100, "", &event.OwnerClaimed{Owner: "a"}, &event.RunStarted{}, &event.StepStarted{Number: 1}, call(1))
+	h.at(200, "", &event.ModelCallFailed{Attempt: 1, Class: "context_overflow", Status: 400}, &event.CompactionStarted{Reason: event.CompactOverflow}, call(1))
+	h.at(300, "", &event.ModelCallFailed{Attempt: 1, Class: "server", Status: 400}, &event.RetryScheduled{Attempt: 2, At: stored(1300), Class: "server"})
+	h.at(1300, "", call(2))
+	h.at(1700, "", &event.ModelCallCompleted{Attempt: 2, Usage: &event.TokenUsage{Input: 500, Output: 50}}, &event.CompactionEnded{}, &event.ContextCompacted{}, call(2))
+	h.at(1800, "", &event.ModelCallCompleted{Attempt: 2, Usage: &event.TokenUsage{Input: 10, Output: 1}}, &event.StepEnded{})
+	h.at(1800, "", &event.CompactionStarted{Reason: event.CompactAuto}, call(1))
+	h.at(1900, "", &event.ModelCallFailed{Attempt: 1, Class: "auth", Status: 401}, &event.CompactionFailed{Code: "model_auth"}, &event.RunCompleted{})
+	out := h.fold(nil).Timeline(zero.Add(time.Hour))
+	check(t, out, `
+queued 0–100 ok
+step 100–1800 ok
+attempt 100–200 m failed context_overflow
+compaction 200–1700 overflow ok
+attempt 200–300 m failed server
+retry_wait 300–1300 ok server
+attempt 1300–1700 m ok
+attempt 1700–1800 m ok
+compaction 1800–1900 auto failed model_auth
+attempt 1800–1900 m failed auth
+wall 1900 = queued 100 + model 800 + tools 0 + waiting 0 + retry 1000 + overhead 0; no owner 0`)
+	if tot := out.Totals; tot.Steps != 1 || tot.Attempts != 5 || tot.Usage.Input != 510 || out.Entries[4].Step != 0 || out.Entries[7].Step != 1 {
+		t.Errorf("%+v", out)
+	}
+}
+
 // While a run goes on its open entries reach to now, and a planned wait no further than planned.
 func TestOpen(t *testing.T) {
 	h := &history{}

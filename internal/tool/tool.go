@@ -99,6 +99,13 @@ type Tool interface {
 	Run(ctx context.Context, call Call) (Result, error)
 }
 
+// Rooted is a tool that works on files of a root that not every node may have.
+type Rooted interface {
+	Tool
+	// Root gives the identity of the root: the same on every node that has it.
+	Root() string
+}
+
 // Result is what a call gave.
 type Result struct {
 	Output string // any text; the engine bounds it and makes it valid UTF-8

@@ -1,11 +1,18 @@
 // Package workers gives each key that has something to do one worker, and
 // stops them in order. What the keys are and what work is, rooms say: the lane
 // has one worker for each session, the outbox one for each target.
+//
+// Where several processes share the work, a pool draws from a source that hands
+// each key to one of them. A wake by this process begins at once while there is a
+// place; everything else, what others woke and what found no place, comes from
+// the source, in its order.
 package workers
 
 import (
 	"container/list"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -45,10 +52,33 @@ func (w *Worker) Stopping() bool {
 	}
 }
 
+// Source hands out keys that want work.
+type Source[K comparable] struct {
+	// Take gives up to limit keys that nobody works on, from then on this
+	// pool's. With mine also those that are this pool's already.
+	Take func(ctx context.Context, limit int, mine bool) ([]K, error)
+	// Share is how many keys this process works on before it leaves what it
+	// wakes itself to others, for a moment. Nil: as many as there are places.
+	Share func() int
+	// Failed is told why Take failed; it is asked again.
+	Failed func(error)
+}
+
+// When a pool looks at its source.
+const (
+	everyLook = time.Second            // at the latest: a signal may be lost
+	everyMine = 30                     // looks, of which one asks for its own too
+	yieldLook = 250 * time.Millisecond // after a wake that was left to others
+	heardLook = 50 * time.Millisecond  // after others' wakes, which they may begin themselves
+	takeMost  = 128                    // keys at once
+)
+
 // Pool runs the workers. Stop it once, or again.
 type Pool[K comparable] struct {
-	work Work[K]
-	most int
+	work   Work[K]
+	most   int
+	source *Source[K]    // nil: all keys are this process's
+	poked  chan struct{} // something to look at; holds one
 
 	ctx      context.Context // of the work: ends when the drain is over
 	cancel   context.CancelFunc
@@ -61,6 +91,9 @@ type Pool[K comparable] struct {
 	queued  map[K]bool
 	timers  map[K]*time.Timer
 	stopped bool
+	look    time.Time // when the source is to be looked at next
+	mine    bool      // that look asks for this pool's own too
+	more    bool      // the source had more than there were places
 }
 
 // New makes a pool in which at most most keys are worked on at once; 0: all.
@@ -69,7 +102,141 @@ func New[K comparable](most int, work Work[K]) *Pool[K] {
 	return &Pool[K]{
 		work: work, most: most, ctx: ctx, cancel: cancel, draining: make(chan struct{}),
 		active: map[K]*Worker{}, waiting: list.New(), queued: map[K]bool{}, timers: map[K]*time.Timer{},
+		poked: make(chan struct{}, 1),
 	}
+}
+
+// Draw has the pool draw from a source, from now until Stop. What this process
+// has from a former time comes first.
+func (p *Pool[K]) Draw(s Source[K]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
+	p.source, p.mine, p.look = &s, true, time.Now()
+	p.running.Go(p.draw)
+}
+
+// Look has the source looked at once more within a time; with mine for what is
+// this pool's already too.
+func (p *Pool[K]) Look(within time.Duration, mine bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mine = p.mine || mine
+	p.lookBy(time.Now().Add(within))
+}
+
+// lookBy brings the next look forward; the lock is held.
+func (p *Pool[K]) lookBy(at time.Time) {
+	if at.Before(p.look) {
+		p.look = at
+		select {
+		case p.poked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Heard says that another process woke a key. Who works on it here is rung; else
+// the source says whose it is.
+func (p *Pool[K]) Heard(key K) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.active[key]; w != nil {
+		w.ring()
+		return
+	}
+	if t := p.timers[key]; t != nil {
+		t.Reset(0)
+		return
+	}
+	p.lookBy(time.Now().Add(heardLook))
+}
+
+// draw looks at the source until the pool stops.
+func (p *Pool[K]) draw() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for looks := 1; ; {
+		select {
+		case <-timer.C:
+		case <-p.poked:
+		case <-p.draining:
+			return
+		}
+		p.mu.Lock()
+		if p.stopped { // also where the time to look has come just now
+			p.mu.Unlock()
+			return
+		}
+		now := time.Now()
+		if now.Before(p.look) {
+			timer.Reset(p.look.Sub(now))
+			p.mu.Unlock()
+			continue
+		}
+		free := takeMost
+		if p.most > 0 {
+			free = min(free, p.most-len(p.active))
+			if free > 0 { // a few more, which wait here, so that not every place that frees is a look
+				free = max(free, p.most/16)
+			}
+		}
+		if looks++; looks%everyMine == 0 {
+			p.mine = true
+		}
+		mine := p.mine
+		if mine {
+			free += len(p.active) + len(p.timers)
+		}
+		p.mine, p.more, p.look = false, free <= 0, now.Add(everyLook)
+		p.mu.Unlock()
+		if free > 0 {
+			p.take(free, mine)
+		}
+		p.mu.Lock()
+		timer.Reset(time.Until(p.look))
+		p.mu.Unlock()
+	}
+}
+
+// take begins what the source gives.
+func (p *Pool[K]) take(limit int, mine bool) {
+	keys, err := p.source.Take(p.ctx, limit, mine)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.mine = p.mine || mine
+		if p.ctx.Err() == nil && p.source.Failed != nil {
+			p.source.Failed(err)
+		}
+		return
+	}
+	for _, key := range keys {
+		switch {
+		case p.stopped:
+			return
+		case p.active[key] != nil, p.timers[key] != nil: // known, and heard of
+		case p.full(): // it is this pool's, and waits for a place
+			p.queue(key)
+		default:
+			p.begin(key)
+		}
+	}
+	if len(keys) >= limit {
+		p.more = true
+		if !p.full() {
+			p.look = time.Now()
+		}
+	}
+}
+
+// Planned lists the keys that wait for their time, or here for a place.
+func (p *Pool[K]) Planned() []K {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.AppendSeq(slices.Collect(maps.Keys(p.timers)), maps.Keys(p.queued))
 }
 
 // Stop lets nothing new begin, waits for what is in flight until ctx ends, then
@@ -104,18 +271,50 @@ func (p *Pool[K]) Wake(key K) {
 		return
 	}
 	if w := p.active[key]; w != nil {
-		w.again = true
-		select {
-		case w.bell <- struct{}{}:
-		default:
-		}
+		w.ring()
 		return
 	}
+	switch {
+	case p.source != nil && p.full() && p.timers[key] == nil && !p.queued[key]: // the source knows it
+		p.more = true
+	case p.full():
+		p.queue(key)
+	case p.source != nil && p.source.Share != nil && len(p.active) >= p.source.Share() && p.timers[key] == nil:
+		p.lookBy(time.Now().Add(yieldLook))
+	default:
+		p.begin(key)
+	}
+}
+
+// due begins a key whose time has come.
+func (p *Pool[K]) due(key K) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped || p.timers[key] == nil {
+		return
+	}
+	delete(p.timers, key)
 	if p.full() {
 		p.queue(key)
 		return
 	}
 	p.begin(key)
+}
+
+// ring says that the key was woken; the lock is held.
+func (w *Worker) ring() {
+	w.again = true
+	select {
+	case w.bell <- struct{}{}:
+	default:
+	}
+}
+
+// Works says whether a key is worked on now.
+func (p *Pool[K]) Works(key K) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active[key] != nil
 }
 
 // Active says how many keys are worked on now.
@@ -166,7 +365,10 @@ func (p *Pool[K]) end(key K, w *Worker, due time.Time) bool {
 	case again:
 		p.queue(key)
 	case !due.IsZero():
-		p.timers[key] = time.AfterFunc(time.Until(due), func() { p.Wake(key) })
+		p.timers[key] = time.AfterFunc(time.Until(due), func() { p.due(key) })
+	}
+	if p.more {
+		p.lookBy(time.Now())
 	}
 	for p.waiting.Len() > 0 && !p.full() {
 		next := p.waiting.Remove(p.waiting.Front()).(K)

@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -134,6 +135,131 @@ func TestStop(t *testing.T) {
 		p.Wake("due")
 		wait(time.Hour)
 		n.want(t, "due", 1)
+		p.Stop(t.Context())
+	})
+}
+
+// source hands out keys, those first that came first.
+type source struct {
+	mu   sync.Mutex
+	free []string
+	held []string
+	asks []int // limits
+	fail bool
+}
+
+func (s *source) give(keys ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, keys...)
+}
+
+func (s *source) take(_ context.Context, limit int, mine bool) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asks = append(s.asks, limit)
+	if s.fail {
+		return nil, context.DeadlineExceeded
+	}
+	var out []string
+	if mine {
+		out = append(out, s.held...)
+	}
+	for len(s.free) > 0 && len(out) < limit {
+		out, s.held, s.free = append(out, s.free[0]), append(s.held, s.free[0]), s.free[1:]
+	}
+	return out, nil
+}
+
+// rest lets go of a key.
+func (s *source) rest(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = slices.DeleteFunc(s.held, func(k string) bool { return k == key })
+}
+
+// A pool takes from its source what it has places for, and asks again when a
+// place is free; it never has more at work than places.
+func TestSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		var mu sync.Mutex
+		now, most := 0, 0
+		s := &source{held: []string{"old"}}
+		p := workers.New(32, func(_ context.Context, key string, _ *workers.Worker) time.Time {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			n.look(key)
+			time.Sleep(time.Minute)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			s.rest(key)
+			return time.Time{}
+		})
+		var keys []string
+		for i := range 100 {
+			keys = append(keys, string(rune('a'+i%26))+string(rune('a'+i/26)))
+		}
+		s.give(keys...)
+		p.Draw(workers.Source[string]{Take: s.take})
+		wait(30 * time.Second)
+		n.want(t, "old", 1) // from a former time
+		n.want(t, keys[30], 1)
+		n.want(t, keys[34], 0)
+		if most != 32 {
+			t.Errorf("%d at once", most)
+		}
+		s.mu.Lock()
+		asked := len(s.asks)
+		s.mu.Unlock()
+		wait(20 * time.Second)
+		s.mu.Lock()
+		if len(s.asks) != asked {
+			t.Errorf("it asks without a place: %v", s.asks)
+		}
+		s.mu.Unlock()
+		wait(4 * time.Minute)
+		for _, key := range keys {
+			n.want(t, key, 1)
+		}
+		if most != 32 {
+			t.Errorf("%d at once", most)
+		}
+		s.give("late") // nobody says so
+		wait(1500 * time.Millisecond)
+		n.want(t, "late", 1)
+		p.Stop(t.Context())
+	})
+}
+
+// What this pool waits with is its own: it needs no source to come back to it,
+// also when there is no place at that moment.
+func TestPlannedIsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		p := workers.New(1, func(_ context.Context, key string, _ *workers.Worker) time.Time {
+			if n.look(key); key == "due" && n.looks[key] == 1 {
+				return time.Now().Add(time.Minute)
+			}
+			time.Sleep(50 * time.Second)
+			return time.Time{}
+		})
+		s := &source{}
+		p.Draw(workers.Source[string]{Take: s.take})
+		p.Wake("due")
+		wait(30 * time.Second)
+		p.Wake("long") // at work when the time comes
+		wait(40 * time.Second)
+		n.want(t, "due", 1)
+		if got := p.Planned(); len(got) != 1 || got[0] != "due" {
+			t.Errorf("planned: %v", got)
+		}
+		wait(30 * time.Second)
+		n.want(t, "due", 2)
+		p.Heard("due")
 		p.Stop(t.Context())
 	})
 }

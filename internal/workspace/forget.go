@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
 // Forget removes the folder of a session with all that is in it, durably. root
@@ -36,6 +38,16 @@ func Forget(root, user, session string) error {
 		return fmt.Errorf("forget workspace: %w", err)
 	}
 	return nil
+}
+
+// Open opens the folder that a session works in; nil when there is none yet.
+// root is a Config.Root, shared as there. Links are not followed.
+func Open(root string, shared bool, user, session string) (*os.Root, error) {
+	dir, err := place{root: root, shared: shared}.open(tool.Call{UserID: user, SessionID: session}, false)
+	if errors.Is(err, errNoFolder) {
+		return nil, nil
+	}
+	return dir, err
 }
 
 // Held gives the sessions that have a folder under root, whoever's they are,

@@ -72,6 +72,10 @@ func New(config Config) ([]tool.Tool, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("workspace root: %w", err)
 	}
+	id, err := identity(root)
+	if err != nil {
+		return nil, fmt.Errorf("workspace root: %w", err)
+	}
 	p := place{root: root, shared: config.Shared, writing: make(chan struct{}, 1)}
 	var tools []tool.Tool
 	for _, t := range []*fileTool{
@@ -85,7 +89,7 @@ func New(config Config) ([]tool.Tool, error) {
 		}},
 		{definition: writeDefinition(), run: p.write},
 	} {
-		if len(config.Allow) == 0 || slices.Contains(config.Allow, t.definition.Name) {
+		if t.root = id; len(config.Allow) == 0 || slices.Contains(config.Allow, t.definition.Name) {
 			tools = append(tools, t)
 		}
 	}
@@ -95,10 +99,14 @@ func New(config Config) ([]tool.Tool, error) {
 // fileTool is one of the tools.
 type fileTool struct {
 	definition tool.Definition
+	root       string // its identity
 	run        func(context.Context, tool.Call) (tool.Result, error)
 }
 
-var _ tool.Tool = (*fileTool)(nil)
+var _ tool.Rooted = (*fileTool)(nil)
+
+// Root gives the identity of the root: what stands in its file rootFile.
+func (t *fileTool) Root() string { return t.root }
 
 // Definition gives what the tool declares.
 func (t *fileTool) Definition() tool.Definition { return t.definition }

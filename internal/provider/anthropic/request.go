@@ -54,13 +54,15 @@ func (m *Model) encode(req *llm.Request) ([]byte, error) {
 			config.Format = &outputFormat{"json_schema", json.RawMessage(schema)}
 		}
 	}
-	low.markCache()
+	if m.cfg.Caps.PromptCache {
+		low.markCache()
+	}
 
 	var out object
 	out.add("model", marshal(name))
 	out.add("max_tokens", strconv.AppendInt(nil, int64(limit), 10))
 	if !blank(req.System) {
-		out.add("system", list([]outBlock{{Type: "text", Text: req.System, CacheControl: ephemeral()}}, (*outBlock).json))
+		out.add("system", list([]outBlock{{Type: "text", Text: req.System, CacheControl: m.mark()}}, (*outBlock).json))
 	}
 	out.add("messages", list(low.turns, (*turn).json))
 	if tools.list != nil {
@@ -209,7 +211,7 @@ func (m *Model) tools(req *llm.Request, low *lowering) toolset {
 	}
 	for i := range defs {
 		if i == len(defs)-1 {
-			defs[i].CacheControl = ephemeral()
+			defs[i].CacheControl = m.mark()
 		}
 		out.list = append(out.list, marshal(&defs[i]))
 	}
@@ -233,6 +235,14 @@ func (l *lowering) holds() (called, own bool) {
 		}
 	}
 	return called, own
+}
+
+// mark marks the end of what stays the same, where the server keeps prompts.
+func (m *Model) mark() *cacheControl {
+	if !m.cfg.Caps.PromptCache {
+		return nil
+	}
+	return ephemeral()
 }
 
 func ephemeral() *cacheControl { return &cacheControl{Type: "ephemeral"} }

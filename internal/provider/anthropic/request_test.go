@@ -82,7 +82,7 @@ func encode(t *testing.T, m *Model, req *llm.Request) string {
 
 // The exact bytes, the same each time; the vendor's own block as it came. I-13
 func TestRequestBytes(t *testing.T) {
-	m := model(t, Config{})
+	m := model(t, Config{Caps: llm.Capabilities{PromptCache: true}})
 	for range 3 {
 		if got := encode(t, m, history()); got != wantHistory {
 			t.Fatalf("got\n%s\nwant\n%s", got, wantHistory)
@@ -103,7 +103,7 @@ func TestRequestBytes(t *testing.T) {
 // A longer history begins with the same turns, but for the marks of the cache:
 // caches and signatures hang on it.
 func TestStablePrefix(t *testing.T) {
-	m := model(t, Config{})
+	m := model(t, Config{Caps: llm.Capabilities{PromptCache: true}})
 	turns := func(n int) string {
 		req := history()
 		req.Messages = req.Messages[:n]
@@ -124,7 +124,7 @@ func TestStablePrefix(t *testing.T) {
 // At most four marks, on the system text, the last tool and the ends of the
 // last two turns of the user.
 func TestCacheMarks(t *testing.T) {
-	m, stub := stubbed(t, Config{HostedTools: []canonjson.Value{search}}, ok)
+	m, stub := stubbed(t, Config{HostedTools: []canonjson.Value{search}, Caps: llm.Capabilities{PromptCache: true}}, ok)
 	req := &llm.Request{System: "s", Tools: []llm.ToolDefinition{lookup, {Name: "other"}}}
 	for i := range 20 {
 		req.Messages = append(req.Messages, task(fmt.Sprint("q", i)), said(text("a")))
@@ -137,6 +137,9 @@ func TestCacheMarks(t *testing.T) {
 	if r.CacheMarks != 4 || !bytes.Contains(r.Body, []byte(`{"type":"text","text":"q19","cache_control"`)) || !bytes.Contains(r.Body, []byte(`{"type":"text","text":"last","cache_control"`)) ||
 		bytes.Contains(r.Body, []byte(`"Look <it> up","input_schema":{"properties":{"q":{"type":"string"}},"type":"object"},"cache_control"`)) {
 		t.Errorf("%d marks in %s", r.CacheMarks, r.Body)
+	}
+	if got := encode(t, model(t, Config{HostedTools: []canonjson.Value{search}}), req); strings.Contains(got, "cache_control") { // the server may not know them
+		t.Errorf("marks without the capability: %s", got)
 	}
 }
 

@@ -74,6 +74,7 @@ type body struct {
 	MaxTokens           *int              `json:"max_tokens"`
 	MaxCompletionTokens *int              `json:"max_completion_tokens"`
 	Effort              string            `json:"reasoning_effort"`
+	CacheKey            *string           `json:"prompt_cache_key"`
 	Reasoning           *struct {
 		Effort    string `json:"effort"`
 		MaxTokens int    `json:"max_tokens"`
@@ -114,6 +115,10 @@ func (s *Stub) check(raw []byte) (Request, []string) {
 		req.Usage = b.StreamOptions.IncludeUsage
 		c.want(b.Stream, "stream_options without stream")
 		c.want(!s.rules.Old, "unrecognized request argument: stream_options")
+	}
+	if b.CacheKey != nil {
+		c.want(s.rules.CacheKey, "unrecognized request argument: prompt_cache_key")
+		c.want(len(*b.CacheKey) <= 64, "prompt_cache_key: string too long")
 	}
 	c.want(b.Model != "", "no model")
 	for _, t := range b.Tools {

@@ -43,6 +43,8 @@ type Rules struct {
 	NoToolsWithSchema bool
 	// ToolsWithHistory refuses a history with calls when no tools are listed.
 	ToolsWithHistory bool
+	// CacheKey takes prompt_cache_key of at most 64 characters; others refuse it.
+	CacheKey bool
 	// Hosted are the types of tools, besides functions, that the vendor runs.
 	Hosted []string
 }

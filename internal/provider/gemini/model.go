@@ -207,6 +207,7 @@ func (m *Model) Stream(ctx context.Context, req *llm.Request, yield func(llm.Par
 	hr.Header.Set("Accept", "text/event-stream, application/json;q=0.9")
 	hr.Header.Set("Accept-Encoding", "identity") // compression would hold the stream back
 	hr.Header.Set("User-Agent", "holdfast")
+	wire.SetSession(hr.Header, req)
 	if key != "" {
 		hr.Header.Set("X-Goog-Api-Key", key)
 	}

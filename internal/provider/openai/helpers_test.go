@@ -185,7 +185,7 @@ func model(t tester, cfg Config) *Model {
 	return m
 }
 
-var able = llm.Capabilities{Tools: true, Images: true, PDF: true, Reasoning: true, Structured: llm.StructuredSchema}
+var able = llm.Capabilities{PromptCache: true, Tools: true, Images: true, PDF: true, Reasoning: true, Structured: llm.StructuredSchema}
 
 // over serves an http.Handler without a socket.
 func over(t *testing.T, h http.Handler) *http.Client {

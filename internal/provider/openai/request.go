@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/dialect"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/provider/wire"
 )
 
 // The request's body, in the order in which it is written: the same request
@@ -72,9 +72,9 @@ func (m *Model) encode(req *llm.Request) ([]byte, error) {
 	if len(low.waiting) > 0 {
 		return nil, llm.Errorf(llm.InvalidRequest, "the history ends with tool calls that have no results")
 	}
-	last := tail{
-		MaxOutputTokens: m.maxOutput(req), Stream: true,
-		PromptCacheKey: canonjson.CutRunes(strings.ToValidUTF8(req.SessionID, "\uFFFD"), 64),
+	last := tail{MaxOutputTokens: m.maxOutput(req), Stream: true}
+	if m.cfg.Caps.PromptCache {
+		last.PromptCacheKey = wire.CacheKey(req.SessionID)
 	}
 	if m.cfg.Caps.Reasoning || m.cfg.Effort != "" || m.cfg.Summary != "" {
 		// Models that do not reason refuse both.

@@ -258,6 +258,28 @@ func TestAnyConversation(t *testing.T) {
 	})
 }
 
+// The key of a cache goes to servers that take it, and to no other: they would
+// refuse the whole request.
+func TestCacheKey(t *testing.T) {
+	long := "ses_" + strings.Repeat("0123456789abcdef", 4)
+	for _, v := range []struct {
+		takes   bool
+		session string
+		want    string
+	}{{true, "ses_1", `"prompt_cache_key":"ses_1"`}, {true, long, `"prompt_cache_key":"` + long[4:] + `"`}, {true, "", ""}, {false, "ses_1", ""}} {
+		stub := chatstub.NewVendor(chatstub.Rules{CacheKey: v.takes}, chatstub.Replies(chatstub.Reply{Text: "ok"}))
+		m := model(t, Config{HTTP: over(t, stub), Caps: llm.Capabilities{PromptCache: v.takes}})
+		var c collector
+		if err := m.Stream(t.Context(), &llm.Request{SessionID: v.session, Messages: []llm.Message{task("hello")}}, c.part); err != nil {
+			t.Fatalf("%+v: %v", v, err)
+		}
+		body := string(stub.Requests()[0].Body)
+		if has := strings.Contains(body, "prompt_cache_key"); has != (v.want != "") || !strings.Contains(body, v.want) {
+			t.Errorf("%+v: %s", v, body)
+		}
+	}
+}
+
 func drawConversation(t *rapid.T) *llm.Request {
 	words := rapid.SampledFrom([]string{"", " ", "hello", "a <b> & \u2028", "\xff\xfe", "W\x00s", "\U0001f3f7", `{"a":"<think>"}`})
 	own := rapid.SampledFrom([]string{"m", "foreign-only"}).Draw(t, "model")

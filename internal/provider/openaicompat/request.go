@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/dialect"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/provider/wire"
 )
 
 // The request's body, in the order in which it is written: the same request
@@ -25,6 +26,7 @@ type (
 		MaxCompletionTokens int               `json:"max_completion_tokens,omitempty"`
 		Stream              bool              `json:"stream"`
 		StreamOptions       *streamOptions    `json:"stream_options,omitempty"`
+		PromptCacheKey      string            `json:"prompt_cache_key,omitempty"`
 	}
 	reasoningWish struct {
 		Effort    string `json:"effort,omitempty"`
@@ -79,6 +81,9 @@ func (m *Model) encode(req *llm.Request) ([]byte, error) {
 	}
 	if !m.quirks.NoStreamOptions {
 		out.StreamOptions = &streamOptions{IncludeUsage: true}
+	}
+	if m.cfg.Caps.PromptCache {
+		out.PromptCacheKey = wire.CacheKey(req.SessionID)
 	}
 	low := lowering{
 		maker: m.cfg.Name + "/" + out.Model, caps: m.cfg.Caps, system: "system",

@@ -55,8 +55,8 @@ type call struct {
 // Stream implements llm.Model.
 //
 // The conditions of a rule: `contains` looks into the task, the last user
-// message that is no repair message (on repair turn n the last n user messages
-// are); `tool_result` into the results of the last tool message behind the
+// message that is no note of the daemon's and no repair message (on repair turn
+// n the last n user messages are); `tool_result` into the results of the last tool message behind the
 // task; `system` into the system text; `turn`, `attempt` and `repair` are
 // equal to the request's. All that are given must hold. Without a matching
 // rule the error is of class invalid_request.
@@ -141,7 +141,7 @@ func is(want *int, got int) bool { return want == nil || *want == got }
 func taskAt(req *llm.Request) int {
 	skip := req.Repair
 	for i := len(req.Messages) - 1; i >= 0; i-- {
-		if req.Messages[i].Role != llm.User {
+		if m := &req.Messages[i]; m.Role != llm.User || !slices.ContainsFunc(m.Parts, func(c llm.Content) bool { return !c.Note }) {
 			continue
 		}
 		if skip <= 0 {

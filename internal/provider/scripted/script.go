@@ -260,7 +260,7 @@ func (s *source) finish(path string, f *ruleForm) (llm.FinishReason, error) {
 // classes are those that a script can fail with: what a vendor can do to us.
 var classes = []llm.Class{
 	llm.Auth, llm.Billing, llm.RateLimit, llm.Overloaded, llm.ContextOverflow, llm.ContentFilter,
-	llm.InvalidRequest, llm.Transport, llm.Truncated, llm.Server, llm.UnknownClass,
+	llm.InvalidRequest, llm.Transport, llm.Truncated, llm.Server, llm.Protocol, llm.UnknownClass,
 }
 
 func (s *source) failure(path string, f *ruleForm, out *reply) error {

@@ -1,0 +1,209 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// follower hears what other nodes write. It reads the feed behind its position
+// when somebody says that there is something, and every so often. Signals only
+// wake it: what it tells is what it read.
+type follower struct {
+	s      *Store
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+	at     int64 // position of the last transaction that it has read
+	wake   chan struct{}
+	told   chan struct{} // something was committed that others may want to hear of
+}
+
+// channelOf is the name of the channel of notifications.
+func (s *Store) channel() string { return "holdfast " + s.schema }
+
+func (s *Store) startFollowing(ctx context.Context) error {
+	f := &follower{s: s, wake: make(chan struct{}, 1), told: make(chan struct{}, 1)}
+	at, err := oneOf(ctx, s, s.pool, "SELECT coalesce((SELECT pos FROM @.feed ORDER BY pos DESC LIMIT 1), 0)", nil, func(n *int64) []any { return []any{n} })
+	if err != nil {
+		return err
+	}
+	f.at = at
+	s.follow = f
+	ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	f.ended.Go(func() { f.run(ctx) })
+	if !s.pooled {
+		f.ended.Go(func() { f.listen(ctx) })
+		f.ended.Go(func() { f.tell(ctx) })
+	}
+	return nil
+}
+
+func (s *Store) stopFollowing() {
+	s.follow.cancel()
+	s.follow.ended.Wait()
+}
+
+// wrote says that something was committed here.
+func (f *follower) wrote() { signal(f.told) }
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run reads the feed for as long as the store is open.
+func (f *follower) run(ctx context.Context) {
+	timer := time.NewTicker(f.s.cfg.NewsEvery)
+	defer timer.Stop()
+	for {
+		for {
+			more, err := f.read(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				f.s.cfg.Log.Warn("look for what other nodes wrote", "err", err)
+			}
+			if err != nil || !more {
+				break
+			}
+		}
+		select {
+		case <-f.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// newsChunk is how many transactions are read at a time.
+const newsChunk = 256
+
+// newsQuery gives the rows of the log of the next transactions, of those that
+// another node wrote.
+const newsQuery = `SELECT f.pos, f.node = $2, coalesce(l.stream, ''), coalesce(l.first_seq + l.count - 1, 0), coalesce(l.wakes, false)
+	FROM (SELECT * FROM @.feed WHERE pos > $1 ORDER BY pos LIMIT $3) f LEFT JOIN @.log l ON l.block = f.block AND f.node <> $2
+	ORDER BY f.pos, l.place`
+
+// read tells of the next transactions, and says whether more may follow.
+func (f *follower) read(ctx context.Context) (more bool, err error) {
+	type row struct {
+		pos int64
+		own bool
+		News
+	}
+	rows, err := manyOf(ctx, f.s, f.s.pool, newsQuery, []any{f.at, string(f.s.cfg.Node), newsChunk}, func(r *row) []any {
+		return []any{&r.pos, &r.own, &r.Stream, &r.Head, &r.Wakes}
+	})
+	if err != nil || len(rows) == 0 {
+		return false, err
+	}
+	var news []News
+	seen := 0
+	last := f.at
+	for _, r := range rows {
+		if r.pos != last {
+			seen++
+			last = r.pos
+		}
+		if !r.own && r.Stream != "" {
+			news = append(news, r.News)
+		}
+	}
+	for _, n := range news {
+		f.s.tails.Drop(n.Stream)
+	}
+	if len(news) > 0 && f.s.cfg.OnNews != nil {
+		f.s.cfg.OnNews(news)
+	}
+	f.at = last
+	return seen == newsChunk, nil
+}
+
+// listen waits for notifications, on a connection of its own, as long as the
+// store is open.
+func (f *follower) listen(ctx context.Context) {
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		heard, err := f.hear(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if heard {
+			wait = firstWait
+		}
+		f.s.cfg.Log.Warn("the connection that listens for other nodes ended; they are looked for meanwhile", "err", err, "again_in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// The time between two tries to listen: doubling between these.
+const (
+	firstWait = 100 * time.Millisecond
+	lastWait  = 10 * time.Second
+)
+
+func (f *follower) hear(ctx context.Context) (heard bool, err error) {
+	cfg := f.s.pool.Config().ConnConfig
+	delete(cfg.RuntimeParams, "idle_in_transaction_session_timeout")
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{f.s.channel()}.Sanitize()); err != nil {
+		return false, err
+	}
+	signal(f.wake) // what was told before is read now
+	for {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return true, err
+		}
+		signal(f.wake)
+	}
+}
+
+// notifyEvery is the least time between two notifications of one node: what is
+// committed meanwhile is told of together. A notification is a transaction of its
+// own, since in PostgreSQL those that notify are committed one after the other, and
+// appends are not to wait for that.
+const notifyEvery = 2 * time.Millisecond
+
+// tell notifies the other nodes, while there are some.
+func (f *follower) tell(ctx context.Context) {
+	others := true
+	looked := time.Now()
+	for {
+		select {
+		case <-f.told:
+		case <-ctx.Done():
+			return
+		}
+		if time.Since(looked) >= f.s.cfg.NewsEvery {
+			looked = time.Now()
+			n, err := oneOf(ctx, f.s, f.s.pool, "SELECT count(*) FROM pg_stat_activity WHERE query = $1", []any{"LISTEN " + pgx.Identifier{f.s.channel()}.Sanitize()},
+				func(n *int64) []any { return []any{n} })
+			others = err != nil || n > 1
+		}
+		if others {
+			_, _ = f.s.pool.Exec(ctx, "SELECT pg_notify($1, '')", f.s.channel()) // who misses it looks by itself
+		}
+		select {
+		case <-time.After(notifyEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

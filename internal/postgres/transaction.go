@@ -1,0 +1,550 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
+)
+
+// condition names a condition of an append.
+type condition struct {
+	of    *request
+	index int
+}
+
+// transaction is one transaction of a writer.
+type transaction struct {
+	ctx     context.Context
+	s       *Store
+	conn    *pgx.Conn
+	patient bool
+
+	// What the first message brought.
+	streams map[event.Stream]*streamState
+	absent  map[event.Stream]bool // of those that are only locked: there is no such stream
+	found   map[condition][]any
+	exists  map[string]bool // guarded rows
+	assets  map[string]bool
+	leases  map[eventlog.NodeID]lease
+	now     time.Time
+	block   int64
+	fresh   []string // streams that were made, perhaps for nothing
+
+	// What it is going to write.
+	changes *changeSet
+	touched map[derived.Table]*touched
+	guarded map[string]bool // guarded rows: true inserted, false deleted
+	rows    []event.Row
+	wakes   []bool
+	blobs   []event.Blob
+	snaps   []*request
+	unsaved []*request // snapshots that were not stored, for whatever reason
+	erase   event.SessionID
+}
+
+// lease is what a node's row says.
+type lease struct {
+	until time.Time
+	alive bool
+	known bool
+	roots []string
+}
+
+func newTransaction(ctx context.Context, s *Store, conn *pgx.Conn, patient bool) *transaction {
+	return &transaction{
+		ctx: ctx, s: s, conn: conn, patient: patient,
+		streams: map[event.Stream]*streamState{}, absent: map[event.Stream]bool{}, found: map[condition][]any{}, exists: map[string]bool{},
+		assets: map[string]bool{}, leases: map[eventlog.NodeID]lease{}, changes: newChangeSet(),
+		touched: map[derived.Table]*touched{}, guarded: map[string]bool{},
+	}
+}
+
+// streamsOf lists the streams that an append moves, and those that it must
+// find standing still: what its conditions ask of hangs on them.
+func (r *request) streamsOf() (moved, still []event.Stream) {
+	if r.snap != nil {
+		return nil, []event.Stream{r.snap.SessionID.Stream()}
+	}
+	for i := range r.append.Entries {
+		moved = append(moved, r.append.Entries[i].Stream)
+	}
+	for _, c := range r.append.Require {
+		if c.Table == derived.Aliases {
+			continue // guarded by its own key
+		}
+		for _, col := range c.Where {
+			v, _ := col.Value.(string)
+			var stream event.Stream
+			switch {
+			case col.Name == "target_id":
+				stream = event.TargetID(v).Stream()
+			case col.Name == "session_id" && c.Table != derived.Outbox:
+				stream = event.SessionID(v).Stream()
+			default:
+				continue
+			}
+			if !slices.Contains(moved, stream) {
+				still = append(still, stream)
+			}
+		}
+	}
+	return moved, still
+}
+
+const (
+	makeStreams = `INSERT INTO @.streams (stream, target, head, epoch, hash)
+		SELECT s, t, 0, 0, '' FROM unnest($1::text[], $2::boolean[]) AS u(s, t) ON CONFLICT (stream) DO NOTHING`
+	lockStreams = `SELECT stream, head, epoch, hash, holder, ready_since IS NOT NULL, version, roots FROM @.streams
+		WHERE stream = ANY($1::text[]) ORDER BY stream FOR UPDATE`
+	haveStreams = `SELECT stream FROM @.streams WHERE stream = ANY($1::text[])`
+	lockAssets  = `SELECT asset_id FROM @.assets WHERE asset_id = ANY($1::text[]) ORDER BY asset_id FOR KEY SHARE`
+	placeQuery  = `SELECT clock_timestamp(), nextval('@.log_blocks'), coalesce((SELECT value FROM @.facts WHERE name = 'generation'), 0)`
+)
+
+// begin sends the first message: it locks, and asks for all that the checks
+// need. What is asked for is seen as it is behind the locks.
+func (t *transaction) begin(batch []*request) error {
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	if t.s.settings != "" {
+		b.Queue(t.s.settings)
+	}
+	t.queueStreams(b, batch)
+	t.queueConditions(b, batch)
+	t.queueGuards(b, batch)
+	var uses []string
+	for _, r := range batch {
+		for _, id := range r.append.Uses {
+			uses = append(uses, toText(string(id)))
+		}
+	}
+	if len(uses) > 0 {
+		slices.Sort(uses)
+		b.Queue(t.s.sql(lockAssets), slices.Compact(uses)).Query(func(rows pgx.Rows) error {
+			list, err := collect(rows, func(id *string) []any { return []any{id} })
+			for _, id := range list {
+				t.assets[id] = true
+			}
+			return err
+		})
+	}
+	var generation int
+	b.Queue(t.s.sql(placeQuery)).QueryRow(func(row pgx.Row) error { return row.Scan(&t.now, &t.block, &generation) })
+	if err := t.conn.SendBatch(t.ctx, b).Close(); err != nil {
+		return err
+	}
+	t.now = t.now.UTC()
+	if generation > t.s.cfg.Generation {
+		return newer("derived rows", generation, t.s.cfg.Generation)
+	}
+	return nil
+}
+
+func (t *transaction) queueStreams(b *pgx.Batch, batch []*request) {
+	var lock, still []string
+	fresh := map[event.Stream]bool{}
+	for _, r := range batch {
+		moved, other := r.streamsOf()
+		for _, stream := range moved {
+			lock = append(lock, toText(string(stream)))
+			if t.patient || !t.s.known.has(stream) {
+				fresh[stream] = true
+			}
+		}
+		for _, stream := range other {
+			lock, still = append(lock, toText(string(stream))), append(still, toText(string(stream)))
+			t.absent[stream] = true
+		}
+	}
+	if len(fresh) > 0 {
+		for stream := range fresh {
+			t.fresh = append(t.fresh, toText(string(stream)))
+		}
+		slices.Sort(t.fresh)
+		targets := make([]bool, len(t.fresh))
+		for i, stream := range t.fresh {
+			_, targets[i] = event.Stream(stream).Target()
+		}
+		b.Queue(t.s.sql(makeStreams), t.fresh, targets)
+	}
+	slices.Sort(lock)
+	text := lockStreams
+	if !t.patient {
+		text += " SKIP LOCKED"
+	}
+	b.Queue(t.s.sql(text), slices.Compact(lock)).Query(func(rows pgx.Rows) error {
+		defer rows.Close()
+		for rows.Next() {
+			var stream string
+			st := &streamState{}
+			var hash []byte
+			if err := scanRow(rows, []any{&stream, &st.Seq, &st.Epoch, &hash, &st.holder, &st.ready, &st.version, &st.roots}); err != nil {
+				return err
+			}
+			copy(st.Hash[:], hash)
+			t.streams[event.Stream(stream)] = st
+		}
+		return rows.Err()
+	})
+	if len(still) > 0 {
+		b.Queue(t.s.sql(haveStreams), still).Query(func(rows pgx.Rows) error {
+			list, err := collect(rows, func(id *string) []any { return []any{id} })
+			for _, id := range list {
+				t.absent[event.Stream(id)] = false
+			}
+			return err
+		})
+	}
+}
+
+// lookups are questions of one form.
+type lookups struct {
+	of      []condition
+	guards  []string
+	numbers []int64
+	names   []string
+	columns []any
+}
+
+func (l *lookups) add(where []derived.Col) {
+	if l.columns == nil {
+		l.columns = []any{}
+		for _, c := range where {
+			l.names = append(l.names, c.Name)
+			l.columns = append(l.columns, columnFor(c.Name))
+		}
+	}
+	l.numbers = append(l.numbers, int64(len(l.numbers)))
+	for i, c := range where {
+		addTo(l.columns[i], c.Value)
+	}
+}
+
+// query is the text that finds a column of rows of a table, with the number of
+// the question.
+func (l *lookups) query(table derived.Table, column string) (text string, values []any) {
+	var on []string
+	for i, name := range l.names {
+		on = append(on, "t."+name+" = u.v"+strconv.Itoa(i+1))
+	}
+	text = "SELECT DISTINCT u.v0, t." + column + " FROM " + unnest(1, append([]string{"n_"}, l.names...), "u") +
+		" JOIN @." + string(table) + " t ON " + strings.Join(on, " AND ")
+	return text, append([]any{l.numbers}, args(l.columns)...)
+}
+
+// queueConditions asks for what the conditions are about, those of one form in
+// one statement. One that does not fit its table is left for the plan to refuse.
+func (t *transaction) queueConditions(b *pgx.Batch, batch []*request) {
+	type form struct {
+		table  derived.Table
+		column string
+		names  string
+	}
+	forms := map[form]*lookups{}
+	var order []form
+	for _, r := range batch {
+		for i, c := range r.append.Require {
+			column, err := storecore.CheckCondition(i, c)
+			if err != nil {
+				r.err = err
+				break
+			}
+			f := form{c.Table, column, ""}
+			for _, w := range c.Where {
+				f.names += w.Name + " "
+			}
+			if forms[f] == nil {
+				forms[f] = &lookups{}
+				order = append(order, f)
+			}
+			forms[f].of = append(forms[f].of, condition{r, i})
+			forms[f].add(c.Where)
+		}
+	}
+	for _, f := range order {
+		l := forms[f]
+		text, values := l.query(f.table, f.column)
+		b.Queue(t.s.sql(text), values...).Query(func(rows pgx.Rows) error {
+			defer rows.Close()
+			for rows.Next() {
+				row, err := rows.Values()
+				if err != nil {
+					return err
+				}
+				v := row[1]
+				if s, ok := v.(string); ok {
+					v = fromText(s)
+				}
+				of := l.of[row[0].(int64)]
+				t.found[of] = append(t.found[of], v)
+			}
+			return rows.Err()
+		})
+	}
+}
+
+// queueGuards asks which guarded rows exist already.
+func (t *transaction) queueGuards(b *pgx.Batch, batch []*request) {
+	by := map[derived.Table]*lookups{}
+	for _, r := range batch {
+		for _, g := range r.guards {
+			if by[g.table] == nil {
+				by[g.table] = &lookups{}
+			}
+			by[g.table].guards = append(by[g.table].guards, g.name)
+			by[g.table].add(g.key)
+			t.exists[g.name] = false
+		}
+	}
+	for _, spec := range derived.Specs() {
+		l := by[spec.Table]
+		if l == nil {
+			continue
+		}
+		text, values := l.query(spec.Table, spec.Key[0])
+		b.Queue(t.s.sql(text), values...).Query(func(rows pgx.Rows) error {
+			defer rows.Close()
+			for rows.Next() {
+				var n int64
+				if err := rows.Scan(&n, nil); err != nil {
+					return err
+				}
+				t.exists[l.guards[n]] = true
+			}
+			return rows.Err()
+		})
+	}
+}
+
+// lookFor says whether a guarded row exists that was not foreseen.
+func (t *transaction) lookFor(g guard) (bool, error) {
+	l := &lookups{}
+	l.add(g.key)
+	text, values := l.query(g.table, g.key[0].Name)
+	rows, err := t.conn.Query(t.ctx, t.s.sql(text), values...)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	there := rows.Next()
+	rows.Close()
+	return there, rows.Err()
+}
+
+// lease reads a node's row. Only who meets a stream that another node holds, or
+// claims one that needs roots, asks.
+func (t *transaction) lease(id eventlog.NodeID) (lease, error) {
+	if l, ok := t.leases[id]; ok {
+		return l, nil
+	}
+	l, err := oneOf(t.ctx, t.s, t.conn, "SELECT until, NOT released AND until > clock_timestamp(), true, roots FROM @.nodes WHERE node_id = $1",
+		[]any{string(id)}, func(l *lease) []any { return []any{&l.until, &l.alive, &l.known, &l.roots} })
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return l, err
+	}
+	l.until = l.until.UTC()
+	t.leases[id] = l
+	return l, nil
+}
+
+// decide plans the appends of the batch one after the other. What touches a
+// stream of one that is not decided here is not decided here either. An error
+// is of the connection.
+func (t *transaction) decide(batch []*request) error {
+	barred := map[event.Stream]fate{}
+	for _, r := range batch {
+		if r.err != nil {
+			continue
+		}
+		moved, still := r.streamsOf()
+		for i, stream := range append(moved, still...) {
+			if f := barred[stream]; f != decided {
+				r.fate = max(r.fate, f)
+			} else if t.streams[stream] == nil && (i < len(moved) || !t.absent[stream]) {
+				r.fate = slow
+			}
+		}
+		if r.fate == decided && r.snap != nil {
+			t.snaps = append(t.snaps, r)
+			continue
+		}
+		if r.fate == decided {
+			if err := t.plan(r); err != nil {
+				r.err = err
+				if t.conn.IsClosed() || t.conn.PgConn().TxStatus() == 'E' {
+					return err
+				}
+				continue
+			}
+		}
+		if r.fate != decided {
+			for _, stream := range moved {
+				barred[stream] = max(barred[stream], r.fate)
+			}
+			continue
+		}
+		if r.append.Erase != "" {
+			t.erase = r.append.Erase
+		}
+	}
+	if t.erase != "" {
+		return t.eraseContent()
+	}
+	return nil
+}
+
+// moved gives the streams that the transaction moves.
+func (t *transaction) moved() iter.Seq[event.Stream] {
+	return func(yield func(event.Stream) bool) {
+		for stream, st := range t.streams {
+			if st.moved && !yield(stream) {
+				return
+			}
+		}
+	}
+}
+
+// empty says whether there is nothing to write.
+func (t *transaction) empty() bool { return len(t.rows) == 0 && len(t.snaps) == 0 }
+
+func (t *transaction) rollback() {
+	if !t.conn.IsClosed() && t.conn.PgConn().TxStatus() != 'I' {
+		// What cannot be undone goes with the connection.
+		_, _ = t.conn.Exec(t.ctx, "ROLLBACK")
+	}
+}
+
+const (
+	insertBlobs = `INSERT INTO @.blobs (owner, ref, kind, bytes) SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[])
+		ON CONFLICT DO NOTHING`
+	insertLog = `INSERT INTO @.log (block, place, stream, first_seq, count, epoch, time, session_id, user_id, wakes, meta, data, salt, prev, hash)
+		SELECT $1, place - 1, stream, first_seq, count, epoch, $2, session_id, user_id, wakes, meta, data, salt, prev, hash
+		FROM unnest($3::text[], $4::bigint[], $5::int[], $6::bigint[], $7::text[], $8::text[], $9::boolean[], $10::bytea[], $11::bytea[], $12::bytea[],
+			$13::bytea[], $14::bytea[]) WITH ORDINALITY
+			AS u(stream, first_seq, count, epoch, session_id, user_id, wakes, meta, data, salt, prev, hash, place)`
+	moveStreams = `UPDATE @.streams s SET head = u.head, epoch = u.epoch, hash = u.hash, holder = u.holder,
+		ready_since = CASE WHEN u.ready THEN coalesce(s.ready_since, $1) END, version = u.version
+		FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::text[], $7::boolean[], $8::int[])
+			AS u(stream, head, epoch, hash, holder, ready, version)
+		WHERE s.stream = u.stream`
+	rootStream  = `UPDATE @.streams SET roots = $2 WHERE stream = $1`
+	dropStreams = `DELETE FROM @.streams WHERE stream = ANY($1::text[]) AND head = 0`
+	lockFeedRow = `SELECT pg_advisory_xact_lock($1::int, $2::int)`
+	insertFeed  = `INSERT INTO @.feed (pos, rows, block, node)
+		SELECT coalesce((SELECT pos FROM @.feed ORDER BY pos DESC LIMIT 1), 0) + $1::int, $1::int, $2, $3`
+)
+
+// commit sends the second message: all rows, and last of all the lock of the
+// feed, its row and the commit.
+func (t *transaction) commit() error {
+	b := &pgx.Batch{}
+	t.queueRows(b)
+	t.queueFeed(b)
+	var tag pgconn.CommandTag
+	b.Queue("COMMIT").Exec(func(ct pgconn.CommandTag) error { tag = ct; return nil })
+	if err := t.conn.SendBatch(t.ctx, b).Close(); err != nil {
+		var before *pgconn.PgError
+		if errors.As(err, &before) && before.Severity != "FATAL" && before.Severity != "PANIC" {
+			return err // the server's word on a statement before the commit
+		}
+		return &commitError{err}
+	}
+	if tag.String() != "COMMIT" {
+		return fmt.Errorf("the commit ended as %q", tag)
+	}
+	return nil
+}
+
+// queueRows puts all rows into a message, but that of the feed.
+func (t *transaction) queueRows(b *pgx.Batch) {
+	t.queueBlobs(b)
+	t.changes.queue(b, t.s.sql, "@.")
+	t.queueLog(b)
+	for _, r := range t.snaps {
+		t.queueSnapshot(b, r)
+	}
+	t.queueHeads(b)
+}
+
+// queueFeed gives the rows of the log their places in the order of commits.
+func (t *transaction) queueFeed(b *pgx.Batch) {
+	if len(t.rows) > 0 {
+		b.Queue(t.s.sql(lockFeedRow), t.s.feedLock, int32(lockFeed))
+		b.Queue(t.s.sql(insertFeed), int32(len(t.rows)), t.block, toText(string(t.s.cfg.Node)))
+	}
+}
+
+func (t *transaction) queueBlobs(b *pgx.Batch) {
+	if len(t.blobs) == 0 {
+		return
+	}
+	slices.SortFunc(t.blobs, func(a, b event.Blob) int { return strings.Compare(a.Owner+"\n"+a.Ref, b.Owner+"\n"+b.Ref) })
+	n := len(t.blobs)
+	owners, refs, kinds, bytes := make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
+	for i, x := range t.blobs {
+		owners[i], refs[i], kinds[i], bytes[i] = toText(x.Owner), toText(x.Ref), string(x.Kind), x.Bytes
+		if bytes[i] == nil {
+			bytes[i] = []byte{} // nil would be NULL
+		}
+	}
+	b.Queue(t.s.sql(insertBlobs), owners, refs, kinds, bytes)
+}
+
+func (t *transaction) queueLog(b *pgx.Batch) {
+	n := len(t.rows)
+	if n == 0 {
+		return
+	}
+	streams, sessions, users := make([]string, n), make([]string, n), make([]string, n)
+	firsts, epochs, counts := make([]int64, n), make([]int64, n), make([]int32, n)
+	metas, datas, salts, prevs, hashes := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
+	for i := range t.rows {
+		r := &t.rows[i]
+		streams[i], sessions[i], users[i] = toText(string(r.Stream)), toText(string(r.SessionID)), toText(r.UserID)
+		firsts[i], epochs[i], counts[i] = r.First, r.Epoch, int32(r.Count)
+		metas[i], datas[i], salts[i], prevs[i], hashes[i] = r.Meta, r.Data, r.Salt, r.Prev[:], r.Hash[:]
+	}
+	b.Queue(t.s.sql(insertLog), t.block, t.now, streams, firsts, counts, epochs, sessions, users, t.wakes, metas, datas, salts, prevs, hashes)
+}
+
+func (t *transaction) queueHeads(b *pgx.Batch) {
+	var streams, holders []string
+	var heads, epochs []int64
+	var hashes [][]byte
+	var readies []bool
+	var versions []int32
+	for stream, st := range t.streams {
+		if !st.moved {
+			continue
+		}
+		streams, heads, epochs = append(streams, toText(string(stream))), append(heads, st.Seq), append(epochs, st.Epoch)
+		hashes, holders, readies = append(hashes, st.Hash[:]), append(holders, toText(string(st.holder))), append(readies, st.ready)
+		versions = append(versions, int32(st.version))
+		if st.rooted {
+			defer b.Queue(t.s.sql(rootStream), toText(string(stream)), toTexts([]any{slices.Clone(st.roots)})[0])
+		}
+	}
+	if len(streams) > 0 {
+		b.Queue(t.s.sql(moveStreams), t.now, streams, heads, epochs, hashes, holders, readies, versions)
+	}
+	unused := slices.DeleteFunc(t.fresh, func(stream string) bool {
+		st := t.streams[event.Stream(fromText(stream))]
+		return st == nil || st.Seq > 0
+	})
+	if len(unused) > 0 {
+		b.Queue(t.s.sql(dropStreams), unused)
+	}
+}

@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
+)
+
+// The values of status columns that the store itself knows.
+const (
+	statusErased  = "erased"  // of a session
+	statusQueued  = "queued"  // of a run
+	statusPending = "pending" // of a delivery
+
+	statusDeadLettered = "dead_lettered" // of a delivery
+)
+
+// hidden writes a column so that no index of it is used.
+func hidden(column string) string { return "(" + column + " || '')" }
+
+const sessionQuery = `SELECT session_id, user_id, alias, thread_id, status, title, created_at, updated_at, settings_version,
+	instructions, metadata, tools, on_doubt, n_max_turns, n_history_limit, input_contract, output_contract, route_policy, reply_targets
+	FROM @.sessions`
+
+func sessionDest(r *eventlog.SessionRow) []any {
+	return []any{&r.ID, &r.UserID, &r.Alias, &r.ThreadID, &r.Status, &r.Title, &r.CreatedAt, &r.UpdatedAt, &r.SettingsVersion,
+		&r.Instructions, &r.Metadata, &r.Tools, &r.OnDoubt, &r.MaxTurns, &r.HistoryLimit, &r.InputContract, &r.OutputContract,
+		&r.RoutePolicy, &r.ReplyTargets}
+}
+
+// Session implements eventlog.Views.
+func (s *Store) Session(ctx context.Context, id event.SessionID) (eventlog.SessionRow, error) {
+	return one(ctx, s, "read session", sessionQuery+" WHERE session_id = ?", []any{string(id)}, sessionDest)
+}
+
+// SessionByAlias implements eventlog.Views.
+func (s *Store) SessionByAlias(ctx context.Context, user, alias string) (event.SessionID, error) {
+	return one(ctx, s, "read alias", "SELECT session_id FROM @.aliases WHERE user_id = ? AND alias = ?",
+		[]any{user, alias}, func(id *event.SessionID) []any { return []any{id} })
+}
+
+func sessionList(f eventlog.SessionFilter) *storecore.List {
+	l := &storecore.List{Hide: hidden, Kind: "sessions", From: sessionQuery, Order: []string{"created_at", "session_id"}}
+	byThread := f.ThreadID != ""
+	if byThread { // the second is the condition of the index
+		l.Match("thread_id", f.ThreadID)
+		l.Where = append(l.Where, "thread_id <> ''")
+		l.Rare = true
+	}
+	few := l.Status(f.Status, session.Open, byThread)
+	if f.Status == "" {
+		l.Where = append(l.Where, "status <> '"+statusErased+"'")
+	}
+	l.Beside("user_id", f.UserID, byThread || few)
+	l.MadeAt("created_at", f.Range)
+	return l
+}
+
+// Sessions implements eventlog.Views.
+func (s *Store) Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error) {
+	return page(ctx, s, "list sessions", sessionList(f), p, sessionDest, func(r *eventlog.SessionRow) []string { return []string{r.CreatedAt, string(r.ID)} })
+}
+
+// runQuery counts the place of a queued run among those of its session.
+const runQuery = `SELECT run_id, session_id, user_id, status, kind, submitted_at, updated_at, started_at, finished_at,
+	created_seq, output_seq, source, actor, text_preview, route, provider, model, error_code, error_message, totals, waiting_on,
+	CASE WHEN status = '` + statusQueued + `' THEN (SELECT count(*) FROM @.queue q WHERE q.session_id = r.session_id
+		AND q.status = '` + statusQueued + `' AND q.created_seq <= r.created_seq) ELSE 0 END
+	FROM @.runs r`
+
+func runDest(r *eventlog.RunRow) []any {
+	return []any{&r.ID, &r.SessionID, &r.UserID, &r.Status, &r.Kind, &r.SubmittedAt, &r.UpdatedAt, &r.StartedAt, &r.FinishedAt,
+		&r.CreatedSeq, &r.OutputSeq, &r.Source, &r.Actor, &r.TextPreview, &r.Route, &r.Provider, &r.Model, &r.ErrorCode,
+		&r.ErrorMessage, &r.Totals, &r.WaitingOn, &r.Position}
+}
+
+// Run implements eventlog.Views.
+func (s *Store) Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error) {
+	return one(ctx, s, "read run", runQuery+" WHERE run_id = ?", []any{string(id)}, runDest)
+}
+
+func runList(f eventlog.RunFilter) *storecore.List {
+	l := &storecore.List{Hide: hidden, Kind: "runs", From: runQuery, Order: []string{"submitted_at", "run_id"}}
+	byID := f.SessionID != ""
+	switch {
+	case byID && f.Status != "" && !session.Terminal(f.Status): // of any number of runs the few that are not at their end
+		l.Match(hidden("session_id"), string(f.SessionID))
+		l.Where = append(l.Where, "run_id IN (SELECT run_id FROM @.queue WHERE session_id = ?)")
+		l.Args = append(l.Args, string(f.SessionID))
+	default:
+		l.Match("session_id", string(f.SessionID))
+	}
+	few := l.Status(f.Status, session.StatusCompleted, byID)
+	l.Beside("user_id", f.UserID, byID || few)
+	l.MadeAt("submitted_at", f.Range)
+	return l
+}
+
+// Runs implements eventlog.Views.
+func (s *Store) Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error) {
+	return page(ctx, s, "list runs", runList(f), p, runDest, func(r *eventlog.RunRow) []string { return []string{r.SubmittedAt, string(r.ID)} })
+}
+
+// Idempotency implements eventlog.Views.
+func (s *Store) Idempotency(ctx context.Context, id event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error) {
+	return one(ctx, s, "read key", "SELECT fingerprint, contract, run_id FROM @.idempotency WHERE session_id = ? AND operation = ? AND key_hash = ?",
+		[]any{string(id), operation, keyHash},
+		func(r *eventlog.IdempotencyRow) []any { return []any{&r.Fingerprint, &r.Contract, &r.RunID} })
+}
+
+// Pending implements eventlog.Views.
+func (s *Store) Pending(ctx context.Context, id event.SessionID, most int) (int, error) {
+	return one(ctx, s, "count pending runs", "SELECT count(*) FROM (SELECT 1 FROM @.queue WHERE session_id = ? LIMIT ?) x",
+		[]any{string(id), most}, func(n *int) []any { return []any{n} })
+}
+
+// Unfinished implements eventlog.Views.
+func (s *Store) Unfinished(ctx context.Context) ([]event.SessionID, error) {
+	return many(ctx, s, "list unfinished sessions",
+		"SELECT session_id FROM @.queue GROUP BY session_id ORDER BY min(submitted_at), session_id", nil,
+		func(id *event.SessionID) []any { return []any{id} })
+}
+
+const deliveryQuery = `SELECT delivery_id, target_id, session_id, run_id, user_id, type, status, body, address, lane_seq,
+	created_at, updated_at, next_at, n_attempts, n_cycle, n_open, n_open_epoch, last_code, n_last_status FROM @.outbox`
+
+func deliveryDest(r *eventlog.DeliveryRow) []any {
+	return []any{&r.ID, &r.TargetID, &r.SessionID, &r.RunID, &r.UserID, &r.Type, &r.Status, &r.Body, &r.Address, &r.LaneSeq,
+		&r.CreatedAt, &r.UpdatedAt, &r.NextAt, &r.Attempts, &r.Cycle, &r.Open, &r.OpenEpoch, &r.LastCode, &r.LastStatus}
+}
+
+// Delivery implements eventlog.Views.
+func (s *Store) Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error) {
+	return one(ctx, s, "read delivery", deliveryQuery+" WHERE delivery_id = ?", []any{string(id)}, deliveryDest)
+}
+
+func deliveryList(f eventlog.DeliveryFilter) *storecore.List {
+	l := &storecore.List{Hide: hidden, Kind: "deliveries", From: deliveryQuery, Order: []string{"created_at", "delivery_id"}}
+	// The run narrows most, then the session, a status that is not the usual one, the target.
+	narrow := f.RunID != ""
+	l.Match("run_id", string(f.RunID))
+	l.Beside("session_id", string(f.SessionID), narrow)
+	narrow = narrow || f.SessionID != ""
+	few := l.Status(f.Status, outbox.Delivered, narrow)
+	narrow = narrow || few
+	l.Beside("target_id", string(f.TargetID), narrow)
+	l.Beside("user_id", f.UserID, narrow || f.TargetID != "")
+	if f.Tried {
+		l.Where = append(l.Where, "n_attempts > 0")
+	}
+	if f.Untried {
+		l.Where = append(l.Where, "n_attempts = 0")
+	}
+	l.MadeAt("created_at", f.Range)
+	return l
+}
+
+// Deliveries implements eventlog.Views.
+func (s *Store) Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error) {
+	return page(ctx, s, "list deliveries", deliveryList(f), p, deliveryDest,
+		func(r *eventlog.DeliveryRow) []string { return []string{r.CreatedAt, string(r.ID)} })
+}
+
+// NextDelivery implements eventlog.Views.
+func (s *Store) NextDelivery(ctx context.Context, t event.TargetID) (eventlog.DeliveryRow, error) {
+	return one(ctx, s, "read lane", deliveryQuery+" WHERE target_id = ? AND status = '"+statusPending+"' ORDER BY lane_seq LIMIT 1",
+		[]any{string(t)}, deliveryDest)
+}
+
+// PendingTargets implements eventlog.Views.
+func (s *Store) PendingTargets(ctx context.Context) ([]event.TargetID, error) {
+	return many(ctx, s, "list lanes", "SELECT DISTINCT target_id FROM @.outbox WHERE status = '"+statusPending+"' ORDER BY target_id", nil,
+		func(id *event.TargetID) []any { return []any{id} })
+}

@@ -1,0 +1,191 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+// run serves the queue until it is closed and empty, then closes the store.
+func (s *Store) run() {
+	defer close(s.done)
+	patient := make(chan struct{})
+	go func() {
+		defer close(patient)
+		for r := range s.slow {
+			s.commitAlone(r)
+		}
+	}()
+	var left []*request // for the next transaction, before all others
+	for {
+		if len(left) > 0 {
+			left = s.commit(left)
+			continue
+		}
+		batch, open := s.queue.Take(s.cfg.MaxBatch, s.cfg.MaxBatchBytes, nil)
+		if !open {
+			break
+		}
+		left = s.commit(batch)
+	}
+	close(s.slow)
+	<-patient
+	s.stopFollowing()
+	s.working.Wait()
+	s.pool.Close()
+}
+
+// commit commits a batch as one transaction, and gives what is for the next
+// one. When that does not work, each of its appends is tried alone, so that only the
+// guilty fails; where the connection is at fault, once more as a whole.
+func (s *Store) commit(batch []*request) (left []*request) {
+	err := s.attempt(batch, false)
+	var unknown *commitError
+	if err != nil && broken(err) && !errors.As(err, &unknown) {
+		err = s.attempt(batch, false)
+	}
+	switch {
+	case err == nil:
+		for _, r := range batch {
+			switch r.fate {
+			case later:
+				left = append(left, r)
+			case slow:
+				select {
+				case s.slow <- r:
+				default: // so many wait there that this one does not go by
+					s.commitAlone(r)
+				}
+			default:
+				close(r.done)
+			}
+		}
+	case broken(err) || len(batch) == 1 && !again(err) && codeOf(err) != codeUnique:
+		for _, r := range batch {
+			r.fail(err)
+		}
+	default:
+		for _, r := range batch {
+			s.commitAlone(r)
+		}
+	}
+	return left
+}
+
+// commitAlone commits one append, waiting for whoever has locked its streams.
+func (s *Store) commitAlone(r *request) {
+	one := []*request{r}
+	err := s.attempt(one, true)
+	for try := 0; err != nil && try < retries && (again(err) || codeOf(err) == codeUnique); try++ {
+		err = s.attempt(one, true)
+	}
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	close(r.done)
+}
+
+// fail tells who waits that the transaction failed.
+func (r *request) fail(err error) {
+	if code := codeOf(err); len(code) == 5 && (code[:2] == "22" || code[:2] == "23" || code[:2] == "54") {
+		// What the database refuses for what it is: values that it cannot take,
+		// rows that exist already, or that are too large.
+		err = eventlog.Malformed(err, "the database refuses it")
+	}
+	r.stamps, r.err = nil, fmt.Errorf("append: %w", err)
+	close(r.done)
+}
+
+// commitError says that the connection ended between the commit and its
+// confirmation.
+type commitError struct{ err error }
+
+func (e *commitError) Error() string {
+	return "the connection to PostgreSQL ended during the commit, whose outcome is not known: " + e.err.Error()
+}
+func (e *commitError) Unwrap() error { return e.err }
+
+// attempt runs one transaction over the appends of a batch. Refused ones get
+// their error and take no part. An error means that nothing was committed, or is a
+// *commitError, and that the verdicts are void. An attempt that is patient waits
+// for streams that another process has locked.
+func (s *Store) attempt(batch []*request, patient bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), wholeTx)
+	defer cancel()
+	began := time.Now()
+	for _, r := range batch {
+		r.fate, r.stamps, r.err = decided, nil, r.ctx.Err() // nobody waits for it any more
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer conn.Release()
+	t := newTransaction(ctx, s, conn.Conn(), patient)
+	if err = t.begin(batch); err == nil {
+		err = t.decide(batch)
+	}
+	if err != nil || t.empty() {
+		t.rollback()
+		if err == nil {
+			s.told(batch, began, nil)
+		}
+		return err
+	}
+	s.between.Store(true)
+	s.commits.Lock()
+	defer s.commits.Unlock()
+	s.between.Store(false)
+	s.tails.Move(t.moved(), t.erase != "")
+	if err = t.commit(); err != nil {
+		s.tails.Stay(t.moved())
+		t.rollback()
+		s.told(batch, began, err)
+		return err
+	}
+	if err := t.afterwards(); err != nil {
+		s.cfg.Log.Error("look after a snapshot", "err", err)
+	}
+	for stream := range t.moved() {
+		s.known.add(stream)
+	}
+	var stamps []eventlog.Stamp
+	for _, r := range batch {
+		stamps = append(stamps, r.stamps...)
+	}
+	s.tails.Land(t.moved(), stamps)
+	if len(stamps) > 0 {
+		s.follow.wrote()
+		if s.cfg.OnCommit != nil {
+			s.cfg.OnCommit(stamps)
+		}
+	}
+	s.told(batch, began, nil)
+	return nil
+}
+
+// told says how a transaction went. What is for later is told of later.
+func (s *Store) told(batch []*request, began time.Time, failed error) {
+	if s.cfg.OnBatch == nil {
+		return
+	}
+	now := time.Now()
+	b := Batch{Took: now.Sub(began), Longest: now.Sub(batch[0].since), Failed: failed != nil}
+	for _, r := range batch {
+		switch {
+		case failed != nil || r.fate != decided:
+		case r.err != nil:
+			b.Refused++
+		case r.snap == nil:
+			b.Appends++
+			for i := range r.stamps {
+				b.Events += len(r.stamps[i].Events)
+			}
+		}
+	}
+	s.cfg.OnBatch(b)
+}

@@ -1,0 +1,392 @@
+// Package tenure keeps this process's lease at the store: it beats, says
+// whether there is time enough left for an act, and ends the work when the lease
+// has ended. It hands the others what this process lets go of.
+//
+// A lease is measured from the moment at which its beat was sent, by this
+// machine's clocks, so that it ends here before it ends at the store, whatever
+// those clocks show (I-16). It counts what both the monotonic and the wall clock
+// say: the first stands still while a virtual machine is suspended.
+package tenure
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+// ErrLost: the lease has ended. Nothing more is done for what was held, and
+// nothing is said in the log (I-11).
+var ErrLost = errors.New("the lease has ended")
+
+// Config says whose lease it is.
+type Config struct {
+	Nodes eventlog.Nodes
+	Node  eventlog.Node // ID, Name, Version, Roots
+	// TTL is how long the lease runs from a beat; 0: it does not end, and there
+	// are no others.
+	TTL time.Duration
+	// Load says how many sessions are worked on, and how many may be.
+	Load func() (active, most int)
+	// Look is called when there may be work to take that nobody will tell of:
+	// another node's lease has ended. With mine also when this one's own has begun
+	// anew.
+	Look   func(mine bool)
+	Logger *slog.Logger
+}
+
+// Tenure is the lease of this process. It is safe for concurrent use.
+type Tenure struct {
+	cfg   Config
+	clock atomic.Pointer[span]
+	stop  chan struct{}
+	done  sync.WaitGroup
+	once  sync.Once
+
+	mu       sync.Mutex
+	term     context.Context // ends with the lease
+	end      context.CancelFunc
+	ending   *time.Timer
+	regained chan struct{} // closed with the next beat
+	begun    bool
+	since    time.Time // when the lease began anew after it was in trouble
+	draining bool
+	share    int
+	living   map[eventlog.NodeID]bool // the others, when they were last looked at
+	rests    map[event.Stream]int64
+	flush    chan struct{}
+	peers    *time.Timer
+}
+
+// span is the time for which the last beat is good.
+type span struct {
+	forever bool
+	until   time.Time // with margin; has both clocks
+}
+
+// New makes a tenure that has not begun.
+func New(cfg Config) *Tenure {
+	t := &Tenure{cfg: cfg, stop: make(chan struct{}), regained: make(chan struct{}), rests: map[event.Stream]int64{}, flush: make(chan struct{}, 1)}
+	t.clock.Store(&span{})
+	t.term, t.end = context.WithCancel(context.Background())
+	t.end()
+	return t
+}
+
+// Node is whose lease it is.
+func (t *Tenure) Node() eventlog.NodeID { return t.cfg.Node.ID }
+
+// Shares of a lease: a beat every third of it; an act wants a fifth left.
+func (t *Tenure) beatEvery() time.Duration { return t.cfg.TTL / 3 }
+func (t *Tenure) margin() time.Duration    { return t.cfg.TTL / 5 }
+
+// beatTimeout bounds a beat where leases do not end.
+const beatTimeout = 10 * time.Second
+
+// Start makes the node known and keeps it so until Stop.
+func (t *Tenure) Start(ctx context.Context) error {
+	if err := t.beat(ctx); err != nil {
+		return err
+	}
+	t.done.Go(t.run)
+	return nil
+}
+
+// Drain says that this process takes nothing more.
+func (t *Tenure) Drain() {
+	t.mu.Lock()
+	t.draining = true
+	t.mu.Unlock()
+}
+
+// Stop ends the tenure: what is still held is free for others at once. A second
+// call does nothing.
+func (t *Tenure) Stop(ctx context.Context) {
+	t.once.Do(func() { t.close(ctx) })
+}
+
+func (t *Tenure) close(ctx context.Context) {
+	close(t.stop)
+	t.done.Wait()
+	t.lose()
+	t.mu.Lock()
+	if t.peers != nil {
+		t.peers.Stop()
+	}
+	t.mu.Unlock()
+	if err := t.cfg.Nodes.Release(ctx, t.cfg.Node.ID); err != nil {
+		t.cfg.Logger.Warn("release node", "err", err)
+	}
+}
+
+// Held says whether the lease has time enough left for an act outside the log.
+func (t *Tenure) Held() bool {
+	s := t.clock.Load()
+	if s.forever {
+		return true
+	}
+	now := time.Now()
+	return now.Before(s.until) && now.Round(0).Before(s.until.Round(0))
+}
+
+// Await waits until the lease has time enough left for an act. ErrLost: it ended.
+func (t *Tenure) Await(ctx context.Context) error {
+	for !t.Held() {
+		t.mu.Lock()
+		term, regained := t.term, t.regained
+		t.mu.Unlock()
+		select {
+		case <-regained:
+		case <-term.Done():
+			return ErrLost
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Term is a context that ends with the lease as it is now.
+func (t *Tenure) Term() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.term
+}
+
+// run beats and lets go.
+func (t *Tenure) run() {
+	every := t.beatEvery()
+	if t.cfg.TTL == 0 {
+		every = time.Hour // for what the node says of itself
+	}
+	timer := time.NewTimer(every)
+	defer timer.Stop()
+	for {
+		select { // what is let go of goes first, so that a history can be played again
+		case <-t.flush:
+			t.letGo()
+		default:
+		}
+		select {
+		case <-t.stop:
+			t.letGo()
+			return
+		case <-t.flush:
+			t.letGo()
+			continue
+		case <-timer.C:
+		}
+		next := every
+		if err := t.beat(context.Background()); err != nil {
+			t.cfg.Logger.Error("beat", "err", err)
+			next = min(every, max(every/10, 50*time.Millisecond))
+		}
+		timer.Reset(next)
+	}
+}
+
+// beat lets the lease run on.
+func (t *Tenure) beat(ctx context.Context) error {
+	limit := beatTimeout
+	if t.cfg.TTL > 0 {
+		limit = t.beatEvery()
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	n := t.cfg.Node
+	if t.cfg.Load != nil {
+		n.Active, n.Most = t.cfg.Load()
+	}
+	t.mu.Lock()
+	n.Draining = t.draining
+	t.mu.Unlock()
+	sent := time.Now()
+	lease, err := t.cfg.Nodes.Beat(ctx, n, t.cfg.TTL)
+	if err != nil {
+		return err
+	}
+	if t.renewed(sent) && t.cfg.Look != nil {
+		t.cfg.Look(true)
+	}
+	if t.cfg.TTL == 0 {
+		return nil
+	}
+	rows, err := t.cfg.Nodes.ListNodes(ctx)
+	if err != nil {
+		return err
+	}
+	if t.others(rows, lease) && t.cfg.Look != nil {
+		t.cfg.Look(false)
+	}
+	return nil
+}
+
+// renewed notes a beat that was sent then. It says whether the lease began anew.
+func (t *Tenure) renewed(sent time.Time) (fresh bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fresh = t.term.Err() != nil
+	if t.begun && !t.Held() {
+		t.since = time.Now()
+	}
+	t.begun = true
+	if t.cfg.TTL == 0 {
+		t.clock.Store(&span{forever: true})
+	} else {
+		t.clock.Store(&span{until: sent.Add(t.cfg.TTL - t.margin())})
+	}
+	close(t.regained)
+	t.regained = make(chan struct{})
+	if fresh {
+		t.term, t.end = context.WithCancel(context.Background())
+	}
+	if t.cfg.TTL == 0 {
+		return fresh
+	}
+	if t.ending != nil {
+		t.ending.Stop()
+	}
+	end := t.end
+	t.ending = time.AfterFunc(time.Until(sent.Add(t.cfg.TTL)), func() {
+		t.cfg.Logger.Error("the lease has ended; what was held is let go of", "node", t.cfg.Node.ID)
+		end()
+	})
+	return fresh
+}
+
+// lose ends the term.
+func (t *Tenure) lose() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clock.Store(&span{})
+	if t.ending != nil {
+		t.ending.Stop()
+	}
+	t.end()
+}
+
+// Grace says how long nothing is to be taken from others yet: after a time in
+// which this process could not beat, perhaps since the store was away, the others
+// are left the time to beat too.
+func (t *Tenure) Grace() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cfg.TTL == 0 || t.since.IsZero() {
+		return 0
+	}
+	return time.Until(t.since.Add(min(t.beatEvery(), 2*time.Second)))
+}
+
+// others works out a fair share of the work, and when to look whether another
+// node's lease has ended. It says whether one has since it looked last.
+func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) (ended bool) {
+	alive, active := 0, 0
+	living := map[eventlog.NodeID]bool{}
+	var first time.Time
+	for i := range rows {
+		r := &rows[i]
+		if !r.Alive || r.ID == t.cfg.Node.ID {
+			continue
+		}
+		if first.IsZero() || r.Until.Before(first) {
+			first = r.Until
+		}
+		living[r.ID] = true
+		if !r.Draining {
+			alive++
+			active += r.Active
+		}
+	}
+	share := 0 // no bound
+	if alive > 0 {
+		mean := active / alive
+		share = mean + mean/4 + 8
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.share = share
+	for id := range t.living {
+		ended = ended || !living[id]
+	}
+	t.living = living
+	if t.peers != nil {
+		t.peers.Stop()
+		t.peers = nil
+	}
+	if !first.IsZero() && t.cfg.Look != nil {
+		t.peers = time.AfterFunc(first.Sub(lease.Now)+time.Millisecond, func() { t.cfg.Look(false) })
+	}
+	return ended
+}
+
+// manyShares stands for no bound.
+const manyShares = 1 << 30
+
+// Share is how many sessions this process works on before it leaves new ones to
+// the others, which have fewer.
+func (t *Tenure) Share() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.draining {
+		return 0
+	}
+	if t.share == 0 {
+		return manyShares
+	}
+	return t.share
+}
+
+// Rest lets go of a stream that wants nothing more, seen at a head; soon, and
+// together with others.
+func (t *Tenure) Rest(s event.Stream, head int64) {
+	t.mu.Lock()
+	t.rests[s] = head
+	t.mu.Unlock()
+	select {
+	case t.flush <- struct{}{}:
+	default:
+	}
+}
+
+// restBatch is how many streams are let go of in one transaction.
+const restBatch = 256
+
+// letGo hands over what rests. What fails is looked at again by whoever takes it.
+func (t *Tenure) letGo() {
+	t.mu.Lock()
+	list := make([]eventlog.Rested, 0, len(t.rests))
+	for s, head := range t.rests {
+		list = append(list, eventlog.Rested{Stream: s, Head: head})
+	}
+	clear(t.rests)
+	t.mu.Unlock()
+	slices.SortFunc(list, func(a, b eventlog.Rested) int {
+		if a.Stream < b.Stream {
+			return -1
+		}
+		return 1
+	})
+	for chunk := range slices.Chunk(list, restBatch) {
+		ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+		if err := t.cfg.Nodes.Rest(ctx, t.cfg.Node.ID, chunk); err != nil {
+			t.cfg.Logger.Warn("let go of streams at rest", "count", len(chunk), "err", err)
+		}
+		cancel()
+	}
+}
+
+// Yield lets go of a stream that still wants work; others may go on with it at
+// once.
+func (t *Tenure) Yield(s event.Stream) {
+	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
+	defer cancel()
+	if err := t.cfg.Nodes.Yield(ctx, t.cfg.Node.ID, []event.Stream{s}); err != nil {
+		t.cfg.Logger.Warn("give a stream to others", "stream", s, "err", err)
+	}
+}
