@@ -48,6 +48,8 @@ type fields struct {
 	Partial     bool            `json:"partial"`
 	Resolution  string          `json:"resolution"`
 	Fingerprint string          `json:"fingerprint"`
+	Entries     int             `json:"entries"`
+	Tokens      int64           `json:"tokens"`
 }
 
 // event tells one event; most say nothing that a person must see.
@@ -87,6 +89,12 @@ func (v *follower) describe(e *api.Event, d *fields) string {
 		return fmt.Sprintf("  attempt %d failed: %s: %s", d.Attempt, d.Class, unquote(d.Message))
 	case "model.retry.scheduled":
 		return "  tries again at " + d.At
+	case "context.compaction.started":
+		return fmt.Sprintf("compacts the context: a summary of %d entries", d.Entries)
+	case "context.compaction.failed":
+		return "  ✗ the context is not compacted: " + unquote(d.Message)
+	case "context.compacted":
+		return fmt.Sprintf("  ✓ the context is compacted, to about %d tokens", d.Tokens)
 	case "tool.call.requested":
 		if v.tools == nil {
 			v.tools = map[string]string{}

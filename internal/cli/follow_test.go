@@ -21,6 +21,9 @@ func TestFollowTellsReasons(t *testing.T) {
 		{"tool.call.timeout", `{"message":"The tool did not answer in time.","after_ms":5}`, "✗ pay failed: The tool did not answer in time."},
 		{"tool.call.interrupted", `{"message":"m","outcome":"unknown","reason":"the answer was lost"}`, "? pay interrupted, outcome unknown: the answer was lost"},
 		{"tool.call.interrupted", `{"message":"m","reason":"the run was stopped"}`, "✗ pay interrupted: the run was stopped"},
+		{"context.compaction.started", `{"entries":7,"reason":"auto"}`, "compacts the context: a summary of 7 entries"},
+		{"context.compacted", `{"entries":7,"tokens":900}`, "✓ the context is compacted, to about 900 tokens"},
+		{"context.compaction.failed", `{"code":"model_auth","message":"no such\nkey"}`, "✗ the context is not compacted: no such key"},
 		{"run.interrupted", `{"reason":"wrong alert"}`, "  interrupted: wrong alert"},
 		{"run.cancelled", `{}`, "  cancelled"},
 	} {

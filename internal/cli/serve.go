@@ -118,7 +118,9 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	}
 	<-ctx.Done()
 	// A second signal ends the process at once; that is a crash, and safe as one.
-	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	// Those that come together are one: timeout(1) tells a process and its group.
+	again := time.AfterFunc(time.Second, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })
+	defer again.Stop()
 	log.Info("stopping")
 	began := time.Now()
 	// While the data directory is locked by us the file is ours.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/bus"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/engine"
@@ -94,6 +95,10 @@ type Daemon struct {
 	chores    chores
 	metrics   *metrics.Metrics
 	exporter  *otlp.Exporter // nil: nothing is sent
+	bus       *bus.Bus       // nil: there is none
+
+	// Of a cluster: other nodes use the store too.
+	shared bool
 
 	mu      sync.Mutex
 	ready   bool
@@ -164,6 +169,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if d.exporter, err = d.newExporter(opt); err != nil {
 		return err
 	}
+	if err := d.openBus(opt); err != nil {
+		return err
+	}
 	l := d.cfg.Limits
 	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
 	if d.files, err = newFiles(d.cfg, &opt); err != nil {
@@ -210,6 +218,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
+		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
@@ -245,6 +254,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	d.lane.Start()
 	d.delivery.Start()
 	d.chores.start(d)
+	d.startBus()
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()
@@ -309,6 +319,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	d.tenure.Stop(context.WithoutCancel(ctx)) // what is left belongs to whoever comes
 	d.snapshots.Stop(drain)
 	d.hub.Wait()
+	d.stopBus()
 	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()

@@ -126,6 +126,9 @@ func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
 // Most says how many sessions are worked on at once at most.
 func (l *Lane) Most() int { return l.cfg.MaxActive }
 
+// Works says whether a session is worked on here now.
+func (l *Lane) Works(id event.SessionID) bool { return l.pool.Works(id) }
+
 // Active says how many sessions are worked on now.
 func (l *Lane) Active() int { return l.pool.Active() }
 

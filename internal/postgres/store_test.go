@@ -82,7 +82,7 @@ func asOneBatch(t *testing.T, s *Store, appends ...eventlog.Append) []error {
 	release := hold(s)
 	first := make(chan error, 1)
 	go func() { _, err := s.Append(context.Background(), created(newSession(t), "")); first <- err }()
-	for s.pool.Stat().AcquiredConns() == 0 || s.queue.Waiting() > 0 {
+	for !s.between.Load() {
 		runtime.Gosched()
 	}
 	errs := make([]error, len(appends))

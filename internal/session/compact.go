@@ -179,7 +179,7 @@ func (s *State) compacting() []Action {
 // a step, and before any of its output, the context is compacted.
 func (s *State) overflowed(w *script) bool {
 	st := s.Active.Step
-	return !st.Failed.Output && len(st.Kept) == 0 && s.beginCompaction(w, event.CompactOverflow)
+	return !st.Failed.Output && len(st.Kept) == 0 && len(st.Cut) == 0 && s.beginCompaction(w, event.CompactOverflow)
 }
 
 // overflow says whether the step ended in a request that was too large.

@@ -103,14 +103,14 @@ func (v *verification) checkRefs(ctx context.Context) error {
 				return
 			}
 			found = where
-			v.report.find(where, "%s refers to it (%s), and it is missing", by, kind)
+			v.report.Find(where, "%s refers to it (%s), and it is missing", by, kind)
 		})
 	if err != nil || !v.report.LogSound {
 		return err
 	}
 	err = v.eachRef(ctx, `SELECT owner, ref, kind, '' FROM main.blobs b
 		WHERE NOT EXISTS (SELECT 1 FROM `+foundRefs+" r WHERE r.owner = b.owner AND r.ref = b.ref) ORDER BY owner, ref",
-		func(owner, ref, kind, _ string) { v.report.find("blob "+owner+" "+ref, "no event refers to it") })
+		func(owner, ref, kind, _ string) { v.report.Find("blob "+owner+" "+ref, "no event refers to it") })
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (v *verification) checkRefs(ctx context.Context) error {
 	return v.eachRef(ctx, "SELECT b.owner, b.ref, b.kind, min(r.by_row) FROM main.blobs b JOIN "+foundRefs+` r ON r.owner = b.owner AND r.ref = b.ref
 		GROUP BY b.owner, b.ref, b.kind HAVING sum(r.kind = b.kind) = 0 ORDER BY b.owner, b.ref`,
 		func(owner, ref, _, by string) {
-			v.report.find("blob "+owner+" "+ref, "is not of a kind that %s allows", by)
+			v.report.Find("blob "+owner+" "+ref, "is not of a kind that %s allows", by)
 		})
 }
 

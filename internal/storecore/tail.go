@@ -1,0 +1,181 @@
+package storecore
+
+import (
+	lru "container/list"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+)
+
+const (
+	// tailEvents and tailBytes bound what is kept of one stream, eventCost is
+	// what an event takes beside its data, roughly.
+	tailEvents = 128
+	tailBytes  = 64 << 10
+	eventCost  = 512
+)
+
+// Tails keeps the last events of the streams that were written last. Who is
+// woken by a commit asks for just those, and there may be thousands of them.
+// It holds what is committed and nothing else, and all of it up to the head: a
+// stream whose commit is under way is not answered for. Only the writer changes
+// it; the least recently written stream goes first.
+type Tails struct {
+	most int // bytes of all streams together
+
+	mu    sync.RWMutex
+	bytes int
+	order *lru.List // of *tail
+	by    map[event.Stream]*lru.Element
+	// erases: the commit under way erases content.
+	erases bool
+}
+
+// tail is the end of one stream: consecutive events, the last one its head.
+type tail struct {
+	stream event.Stream
+	pieces [][]event.Event // of one append each, with Raw and without Data
+	first  int64           // sequence of the first event
+	count  int
+	bytes  int
+	moving bool // an append is being committed
+}
+
+func (x *tail) add(events []event.Event) {
+	if x.first+int64(x.count) != events[0].Seq {
+		x.pieces, x.count, x.bytes, x.first = nil, 0, 0, events[0].Seq
+	}
+	piece := slices.Clone(events)
+	for i := range piece {
+		piece[i].Data = nil // whoever appended it may change it
+	}
+	x.pieces = append(x.pieces, piece)
+	x.count += len(piece)
+	x.bytes += sizeOf(piece)
+	for x.count > tailEvents || x.bytes > tailBytes {
+		gone := x.pieces[0]
+		x.pieces[0] = nil
+		x.pieces = x.pieces[1:]
+		x.first += int64(len(gone))
+		x.count -= len(gone)
+		x.bytes -= sizeOf(gone)
+	}
+}
+
+func sizeOf(events []event.Event) int {
+	n := len(events) * eventCost
+	for i := range events {
+		n += len(events[i].Raw)
+	}
+	return n
+}
+
+// NewTails makes tails of so many bytes together.
+func NewTails(most int) *Tails {
+	return &Tails{most: most, order: lru.New(), by: make(map[event.Stream]*lru.Element)}
+}
+
+// Move says that a commit is about to move these streams, or, where content is
+// erased, to change any of them: from now on nothing is told of them.
+func (t *Tails) Move(streams iter.Seq[event.Stream], erases bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.erases = erases; erases {
+		t.bytes = 0
+		t.order.Init()
+		clear(t.by)
+	}
+	t.mark(streams, true)
+}
+
+func (t *Tails) mark(streams iter.Seq[event.Stream], moving bool) {
+	for s := range streams {
+		if el, ok := t.by[s]; ok {
+			el.Value.(*tail).moving = moving
+		}
+	}
+}
+
+// Stay says that nothing was committed.
+func (t *Tails) Stay(streams iter.Seq[event.Stream]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mark(streams, false)
+}
+
+// Land says that the commit is done, and what it added. What was committed
+// with an erasing may have been erased by it.
+func (t *Tails) Land(streams iter.Seq[event.Stream], stamps []eventlog.Stamp) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.erases {
+		return
+	}
+	for i := range stamps {
+		el, ok := t.by[stamps[i].Stream]
+		if !ok {
+			el = t.order.PushFront(&tail{stream: stamps[i].Stream})
+			t.by[stamps[i].Stream] = el
+		}
+		t.order.MoveToFront(el)
+		x := el.Value.(*tail)
+		t.bytes -= x.bytes
+		x.add(stamps[i].Events)
+		if t.bytes += x.bytes; x.count == 0 {
+			t.remove(el)
+		}
+	}
+	for t.bytes > t.most {
+		t.remove(t.order.Back())
+	}
+	t.mark(streams, false)
+}
+
+func (t *Tails) remove(el *lru.Element) {
+	x := t.order.Remove(el).(*tail)
+	t.bytes -= x.bytes
+	delete(t.by, x.stream)
+}
+
+// Read gives what Read would, or false when the log has to be asked.
+func (t *Tails) Read(s event.Stream, after int64, limit, maxBytes int) ([]event.Event, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	el, ok := t.by[s]
+	if !ok {
+		return nil, false
+	}
+	x := el.Value.(*tail)
+	if x.moving || after+1 < x.first {
+		return nil, false
+	}
+	var list []event.Event
+	skip, size := int(min(after+1-x.first, int64(x.count))), 0
+	for _, piece := range x.pieces {
+		if skip >= len(piece) {
+			skip -= len(piece)
+			continue
+		}
+		for i := skip; i < len(piece); i++ {
+			if len(list) == limit || size > maxBytes {
+				return list, true
+			}
+			list = append(list, piece[i])
+			size += len(piece[i].Raw)
+		}
+		skip = 0
+	}
+	return list, true
+}
+
+// Drop forgets the end of a stream: somebody else has written to it.
+func (t *Tails) Drop(s event.Stream) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if el, ok := t.by[s]; ok {
+		t.remove(el)
+	}
+}
