@@ -17,13 +17,16 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/bus"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/engine"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
@@ -65,6 +68,11 @@ type Options struct {
 	// Heard. Lease is then how long a lease runs.
 	Store Store
 	Lease time.Duration
+	// Model and Send replace the adapters of models and the sender of webhooks,
+	// SnapshotEvery the number of events between two snapshots of a session, in tests.
+	Model         func(event.Route) (llm.Model, error)
+	Send          delivery.Sender
+	SnapshotEvery int64
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -94,6 +102,10 @@ type Daemon struct {
 	chores    chores
 	metrics   *metrics.Metrics
 	exporter  *otlp.Exporter // nil: nothing is sent
+	bus       *bus.Bus       // nil: there is none
+
+	// Of a cluster: other nodes use the store too.
+	shared bool
 
 	mu      sync.Mutex
 	ready   bool
@@ -164,8 +176,11 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if d.exporter, err = d.newExporter(opt); err != nil {
 		return err
 	}
+	if err := d.openBus(opt); err != nil {
+		return err
+	}
 	l := d.cfg.Limits
-	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log})
+	d.snapshots = snapshot.New(snapshot.Config{Store: d.store, Logger: d.log, Every: opt.SnapshotEvery})
 	if d.files, err = newFiles(d.cfg, &opt); err != nil {
 		return err
 	}
@@ -178,8 +193,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 			filed = d.files
 		}
 	}
+	model := d.routes.get
+	if opt.Model != nil {
+		model = opt.Model
+	}
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: d.routes.get, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
+		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(),
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -192,6 +211,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	send, err := newSend(d.cfg, sender, opt.Random)
 	if err != nil {
 		return err
+	}
+	if opt.Send != nil {
+		send = opt.Send
 	}
 	del := d.cfg.Delivery
 	d.delivery = delivery.New(delivery.Config{
@@ -210,6 +232,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
+		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
@@ -245,6 +268,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	d.lane.Start()
 	d.delivery.Start()
 	d.chores.start(d)
+	d.startBus()
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()
@@ -309,6 +333,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	d.tenure.Stop(context.WithoutCancel(ctx)) // what is left belongs to whoever comes
 	d.snapshots.Stop(drain)
 	d.hub.Wait()
+	d.stopBus()
 	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()

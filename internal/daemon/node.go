@@ -24,7 +24,7 @@ func (d *Daemon) openStore(ctx context.Context, opt Options) (err error) {
 	switch {
 	case opt.Store != nil:
 		d.store = opt.Store
-	case d.cfg.DatabaseURL.Given():
+	case d.cfg.DatabaseURL.Set():
 		d.backend, err = d.openPostgres(ctx, opt)
 	default:
 		d.backend, err = sqlite.Open(ctx, sqlite.Config{
@@ -100,14 +100,15 @@ func (d *Daemon) newNode(opt Options) error {
 
 // newTenure makes the lease of this process.
 func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
-	node := d.node
+	node, ttl := d.node, d.leaseTTL(opt)
+	d.shared = ttl > 0
 	for _, t := range append(tools, opt.Tools...) {
 		if at, ok := t.(tool.Rooted); ok && !slices.Contains(node.Roots, at.Root()) {
 			node.Roots = append(node.Roots, at.Root())
 		}
 	}
 	d.tenure = tenure.New(tenure.Config{
-		Nodes: d.store, Node: node, TTL: d.leaseTTL(opt), Logger: d.log,
+		Nodes: d.store, Node: node, TTL: ttl, Logger: d.log,
 		Load: func() (int, int) { return d.lane.Active(), d.lane.Most() },
 		Look: func(mine bool) {
 			d.lane.Look(mine)
@@ -118,7 +119,7 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
 
 // leaseTTL is how long a lease runs; 0 where this process is the only one.
 func (d *Daemon) leaseTTL(opt Options) time.Duration {
-	if d.cfg.DatabaseURL.Given() {
+	if d.cfg.DatabaseURL.Set() {
 		return d.cfg.Lease.TTL.Or(config.DefaultLease)
 	}
 	return opt.Lease

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
@@ -465,6 +466,15 @@ func TestIDs(t *testing.T) {
 	}
 	if _, err := event.NewRunID(bytes.NewReader(nil)); err == nil {
 		t.Error("an id without randomness")
+	}
+	for range 2 { // nothing that was before counts: a history is the same whenever it is played
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(1500 * time.Microsecond)
+			id, err := event.NewSessionID(bytes.NewReader(make([]byte, 8)))
+			if want := "ses_00dc6acfac017800" + "8000000000000000"; err != nil || string(id) != want {
+				t.Errorf("session id %s, %v, want %s", id, err, want)
+			}
+		})
 	}
 	target := event.TargetIDFor("ann", "webhook", "https://a")
 	others := []event.TargetID{

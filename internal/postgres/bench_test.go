@@ -149,3 +149,87 @@ func oneRun(s *Store, id event.SessionID) error {
 	}
 	return nil
 }
+
+// fill puts a log of so many events behind the store's back: sessions of ten
+// runs, runs of three rows of the log, rows of 13 events.
+func fill(b testing.TB, s *Store, events int) {
+	b.Helper()
+	ctx := context.Background()
+	rows := events / 13
+	texts := []string{
+		`INSERT INTO @.log (block, place, stream, first_seq, count, epoch, time, session_id, user_id, wakes, meta, data, salt, prev, hash)
+			SELECT -n, 0, 'session:ses_' || lpad((n / 30)::text, 12, '0'), 1 + (n % 30) * 13, 13, 1, now() - n * interval '1 ms', 'ses_' || lpad((n / 30)::text, 12, '0'),
+			'user_' || n / 3000, false, convert_to(repeat('{"t":"text.ended"}', 13), 'UTF8'), decode(repeat(md5(n::text), 30), 'hex'), decode(md5(n::text), 'hex'),
+			sha256(int8send(n)), sha256(int8send(n + 1)) FROM generate_series(1::bigint, $1) n`,
+		`INSERT INTO @.feed SELECT n, 1, -n, 'filler' FROM generate_series(1::bigint, $1) n`,
+		`INSERT INTO @.streams (stream, target, head, epoch, hash) SELECT 'session:ses_' || lpad(n::text, 12, '0'), false, 390, 1, sha256(int8send(n))
+			FROM generate_series(0::bigint, $1 / 30) n`,
+		`INSERT INTO @.sessions (session_id, user_id, status, title, created_at, updated_at) SELECT 'ses_' || lpad(n::text, 12, '0'), 'user_' || n / 100, 'open', 'a title',
+			'2026-01-01T00:00:00.' || lpad(n::text, 6, '0') || 'Z', '2026' FROM generate_series(0::bigint, $1 / 30) n`,
+		`INSERT INTO @.runs (session_id, run_id, user_id, status, kind, submitted_at, updated_at, finished_at, totals) SELECT 'ses_' || lpad((n / 10)::text, 12, '0'),
+			'run_' || lpad(n::text, 12, '0'), 'user_' || n / 1000, CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'completed' END, 'message',
+			'2026-01-01T00:00:00.' || lpad(n::text, 6, '0') || 'Z', '2026', '2026', repeat('x', 100) FROM generate_series(0::bigint, $1 / 3) n`,
+	}
+	for _, text := range texts {
+		if _, err := s.pool.Exec(ctx, "SET statement_timeout = 0"); err != nil {
+			b.Fatal(err)
+		}
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := conn.Exec(ctx, "SET statement_timeout = 0"); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := conn.Exec(ctx, s.sql(text), int64(rows)); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := conn.Exec(ctx, "SET statement_timeout = 30000"); err != nil {
+			b.Fatal(err)
+		}
+		conn.Release()
+	}
+	for _, table := range []string{"log", "feed", "streams", "sessions", "runs"} {
+		if _, err := s.pool.Exec(ctx, s.sql("ANALYZE @."+table)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkLarge is append, read and list beside ten million events and beside
+// none.
+func BenchmarkLarge(b *testing.B) {
+	for _, events := range []int{0, 10_000_000} {
+		s := open(b, Config{URL: named(b), Node: "bench"})
+		if events > 0 {
+			fill(b, s, events)
+		}
+		id := newSession(b)
+		mustAppend(b, s, created(id, ""))
+		for range 100 {
+			mustAppend(b, s, said(id, "x"))
+			mustAppend(b, s, single(newSession(b), &event.SessionCreated{}))
+		}
+		for name, act := range map[string]func() error{
+			"append": func() error { _, err := s.Append(context.Background(), said(id, "x")); return err },
+			"read": func() error {
+				_, err := readEvents(context.Background(), s, s.pool, id.Stream(), 50, 50, s.cfg.MaxReadBytes)
+				return err
+			},
+			"sessions": func() error {
+				_, _, err := s.Sessions(context.Background(), eventlog.SessionFilter{UserID: "ann"}, eventlog.Page{})
+				return err
+			},
+			"feed": func() error {
+				_, _, err := s.Feed(context.Background(), eventlog.Position(events/13+100)<<12, 50, eventlog.FeedFilter{})
+				return err
+			},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, events), func(b *testing.B) {
+				report := reportProcessor(b, s)
+				defer report()
+				atOnce(b, 1, "acts", func(int) error { return act() })
+			})
+		}
+	}
+}

@@ -100,6 +100,8 @@ type Config struct {
 	TailBytes     int           // memory for the newest events, which are read most; default 2 MiB
 	NewsEvery     time.Duration // between two looks at the feed that nothing asked for; default 1 s
 	ConnectWithin time.Duration // for a connection to be made; default 10 s
+
+	pooled bool // as if a pooler stood in between: for tests
 }
 
 func (c *Config) complete() error {
@@ -169,6 +171,7 @@ type Store struct {
 	// commits is held from the last message of a transaction until its commit
 	// was told of, so that what was committed first is told of first.
 	commits sync.Mutex
+	between atomic.Bool // a transaction has sent its first message and waits for its turn with the last
 	follow  *follower
 
 	// working counts what Close waits for, beside the writers.

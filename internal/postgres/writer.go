@@ -136,8 +136,10 @@ func (s *Store) attempt(batch []*request, patient bool) error {
 		}
 		return err
 	}
+	s.between.Store(true)
 	s.commits.Lock()
 	defer s.commits.Unlock()
+	s.between.Store(false)
 	s.tails.Move(t.moved(), t.erase != "")
 	if err = t.commit(); err != nil {
 		s.tails.Stay(t.moved())

@@ -16,21 +16,60 @@ import (
 // invariants of a log. It gives what it found, each with the invariant's name;
 // nothing when all hold. A log that ends in the middle of a run is fine.
 func Session(events []event.Event) []string {
-	c := &checker{
+	l := NewSession()
+	for i := range events {
+		l.Add(&events[i])
+	}
+	return l.Found()
+}
+
+// Log holds one stream to the invariants, event by event as they come: what an
+// event costs does not grow with the stream.
+type Log struct {
+	c    checker
+	lane *laneChecker // of a target
+}
+
+// NewSession begins with the first event of a session.
+func NewSession() *Log {
+	return &Log{c: checker{
 		runs: map[event.RunID]*run{}, calls: map[event.CallID]*call{}, open: map[event.CallID]bool{}, keys: map[string]bool{},
 		runSeq: map[int64]event.RunID{}, ended: map[event.RunID]map[event.StepID]bool{},
-	}
-	for i := range events {
-		c.e = &events[i]
-		c.must(c.e.Seq == int64(i+1), "I-01 sequences are gap-free")
-		c.event()
-	}
-	return c.found
+	}}
 }
+
+// NewTarget begins with the first event of a target.
+func NewTarget() *Log {
+	return &Log{lane: &laneChecker{
+		open: map[event.DeliveryID]int{}, attempts: map[event.DeliveryID]int{}, known: map[event.DeliveryID]bool{},
+	}}
+}
+
+// Add takes the next event, decoded.
+func (l *Log) Add(e *event.Event) {
+	c := &l.c
+	c.e = e
+	c.seq++
+	c.must(e.Seq == c.seq, "I-01 sequences are gap-free")
+	c.must(e.Hash == e.ChainHash(c.hash), "I-04 each event carries the hash of the one before it")
+	c.hash = e.Hash
+	if l.lane != nil {
+		c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
+		c.epoch = e.Epoch
+		l.lane.event(c)
+		return
+	}
+	c.event()
+}
+
+// Found is what was found so far, each with the invariant's name.
+func (l *Log) Found() []string { return l.c.found }
 
 type checker struct {
 	e      *event.Event
 	found  []string
+	seq    int64
+	hash   event.Digest
 	epoch  int64
 	runs   map[event.RunID]*run
 	queue  []event.RunID
@@ -362,44 +401,51 @@ func (c *checker) callEvent(st *step) {
 // Target holds the whole stream of one target, decoded and in order, to the
 // invariants of its lane.
 func Target(events []event.Event) []string {
-	c := &checker{}
-	var lane []event.DeliveryID // pending, in order
-	open := map[event.DeliveryID]int{}
-	attempts := map[event.DeliveryID]int{}
-	known := map[event.DeliveryID]bool{}
-	drop := func(id event.DeliveryID) {
-		lane = slices.DeleteFunc(lane, func(x event.DeliveryID) bool { return x == id })
-	}
+	l := NewTarget()
 	for i := range events {
-		c.e = &events[i]
-		c.must(c.e.Seq == int64(i+1), "I-01 sequences are gap-free")
-		c.must(c.e.Epoch >= c.epoch, "I-15 epochs never decrease")
-		c.epoch = c.e.Epoch
-		switch d := c.e.Data.(type) {
-		case *event.DeliveryEnqueued:
-			c.must(!known[d.DeliveryID], "I-24 a delivery is enqueued once")
-			known[d.DeliveryID] = true
-			lane = append(lane, d.DeliveryID)
-		case *event.DeliveryReplayed:
-			c.must(known[d.DeliveryID] && !slices.Contains(lane, d.DeliveryID), "only what is settled is replayed")
-			lane = append(lane, d.DeliveryID)
-		case *event.DeliveryAttemptStarted:
-			c.must(len(lane) > 0 && lane[0] == d.DeliveryID, "I-25 a target's deliveries go in order")
-			c.must(open[d.DeliveryID] == 0 && d.Attempt == attempts[d.DeliveryID]+1, "one attempt after the other")
-			open[d.DeliveryID], attempts[d.DeliveryID] = d.Attempt, d.Attempt
-		case *event.DeliveryAttemptFailed:
-			c.must(open[d.DeliveryID] == d.Attempt, "an attempt ends once")
-			open[d.DeliveryID] = 0
-		case *event.DeliveryDelivered:
-			c.must(open[d.DeliveryID] == d.Attempt && slices.Contains(lane, d.DeliveryID), "I-05 a delivery ends once")
-			open[d.DeliveryID] = 0
-			drop(d.DeliveryID)
-		case *event.DeliveryDeadLettered:
-			c.must(open[d.DeliveryID] == 0 && slices.Contains(lane, d.DeliveryID), "I-05 a delivery ends once")
-			drop(d.DeliveryID)
-		}
+		l.Add(&events[i])
 	}
-	return c.found
+	return l.Found()
+}
+
+type laneChecker struct {
+	lane     []event.DeliveryID // pending, in order
+	open     map[event.DeliveryID]int
+	attempts map[event.DeliveryID]int
+	known    map[event.DeliveryID]bool
+}
+
+func (l *laneChecker) drop(id event.DeliveryID) {
+	l.lane = slices.DeleteFunc(l.lane, func(x event.DeliveryID) bool { return x == id })
+}
+
+func (l *laneChecker) event(c *checker) {
+	switch d := c.e.Data.(type) {
+	case *event.DeliveryEnqueued:
+		c.must(!l.known[d.DeliveryID], "I-24 a delivery is enqueued once")
+		l.known[d.DeliveryID] = true
+		l.lane = append(l.lane, d.DeliveryID)
+	case *event.DeliveryReplayed:
+		c.must(l.known[d.DeliveryID] && !slices.Contains(l.lane, d.DeliveryID), "only what is settled is replayed")
+		l.lane = append(l.lane, d.DeliveryID)
+	case *event.DeliveryAttemptStarted:
+		c.must(len(l.lane) > 0 && l.lane[0] == d.DeliveryID, "I-25 a target's deliveries go in order")
+		c.must(l.open[d.DeliveryID] == 0 && d.Attempt == l.attempts[d.DeliveryID]+1, "one attempt after the other")
+		l.open[d.DeliveryID], l.attempts[d.DeliveryID] = d.Attempt, d.Attempt
+	case *event.DeliveryAttemptFailed:
+		c.must(l.open[d.DeliveryID] == d.Attempt, "an attempt ends once")
+		l.open[d.DeliveryID] = 0
+	case *event.DeliveryDelivered:
+		c.must(l.open[d.DeliveryID] == d.Attempt && slices.Contains(l.lane, d.DeliveryID), "I-05 a delivery ends once")
+		l.open[d.DeliveryID] = 0
+		l.drop(d.DeliveryID)
+	case *event.DeliveryDeadLettered:
+		c.must(l.open[d.DeliveryID] == 0 && slices.Contains(l.lane, d.DeliveryID), "I-05 a delivery ends once")
+		l.drop(d.DeliveryID)
+	case *event.DeliveryResolved:
+		c.must(l.open[d.DeliveryID] == 0, "I-24 what is in flight is not resolved")
+		l.drop(d.DeliveryID)
+	}
 }
 
 // Deliveries checks that outputs and deliveries follow from each other, over

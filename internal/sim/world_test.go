@@ -18,63 +18,39 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
-// world is everything outside of the house: it outlives every crash, answers
+// world is everything outside of the nodes: it outlives every crash, answers
 // by the seed and what it is asked alone, and counts.
 type world struct {
-	seed int64
+	h    *history
+	seed uint64
 
 	mu       sync.Mutex
-	found    []string
-	asked    map[string]int // model calls, by session
-	runs     map[string]int // of a tool, by call id
-	effects  map[string]int // of a tool, by call id
-	received map[event.DeliveryID]*received
-	sends    map[string]int // by address
-	calm     bool           // nothing fails any more
-	log      lastWords
-}
-
-// lastWords keeps the last lines of the rooms' log.
-type lastWords struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (l *lastWords) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lines = append(l.lines, string(p)); len(l.lines) > 40 {
-		l.lines = l.lines[1:]
-	}
-	return len(p), nil
-}
-
-func (l *lastWords) tail() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.lines, "")
+	calm     bool                           // nothing fails any more
+	runs     map[string]int                 // of a tool, by call id
+	effects  map[string]int                 // of a tool, by call id
+	received map[event.DeliveryID]*received // by the receivers
+	sends    map[string]int                 // by address
+	deltas   map[string]string              // text of a delta → why nobody may be shown it; empty: it may be shown
+	asked    map[string]int                 // requests to the model, by session
 }
 
 // received is what the receiver knows of a delivery.
 type received struct {
 	body     []byte
-	attempts int
 	accepted int
 }
 
-func newWorld(seed int64) *world {
+func newWorld(h *history, seed uint64) *world {
 	return &world{
-		seed: seed, asked: map[string]int{}, runs: map[string]int{}, effects: map[string]int{},
-		received: map[event.DeliveryID]*received{}, sends: map[string]int{},
+		h: h, seed: seed, runs: map[string]int{}, effects: map[string]int{}, received: map[event.DeliveryID]*received{},
+		sends: map[string]int{}, deltas: map[string]string{}, asked: map[string]int{},
 	}
 }
 
-func (w *world) find(format string, args ...any) {
+func (w *world) isCalm() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.found) < 20 {
-		w.found = append(w.found, fmt.Sprintf(format, args...))
-	}
+	return w.calm
 }
 
 // draws is a stream of choices that follows from the seed and the words.
@@ -95,70 +71,97 @@ func (d *draws) below(n int) int { // splitmix64
 	return int((z ^ z>>31) % uint64(n))
 }
 
-func (d *draws) wait(ctx context.Context, most time.Duration) error {
-	t := time.NewTimer(time.Duration(d.below(int(most/time.Millisecond)+1)) * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// model is the model as one node reaches it over one route.
+type model struct {
+	w     *world
+	n     *node
+	route event.Route
 }
 
-// Stream is the model: its answer is a function of the request and the seed.
-func (w *world) Stream(ctx context.Context, req *llm.Request, yield func(llm.Part) error) error {
+var errAborted = llm.Errorf(llm.Aborted, "stopped")
+
+// Stream gives an answer that is a function of the request and the seed. Each
+// part waits for its turn, and the stream may be cut before any.
+func (m *model) Stream(ctx context.Context, req *llm.Request, yield func(llm.Part) error) error {
+	w, n := m.w, m.n
+	if ctx.Err() != nil || n.gone() {
+		return errAborted
+	}
+	w.h.watch.dispatching(n, req, m.route)
+	sid := event.SessionID(req.SessionID)
+	about := []any{sid, fmt.Sprintf("t%d.%d.%d", req.Turn, req.Repair, req.Attempt)}
+	turn := func(what string) error {
+		switch v := w.h.sched.park(ctx, n, outside, name(ctx, n, "model", append(about, what)...)); {
+		case v == gone:
+			return errAborted
+		case ctx.Err() != nil:
+			return llm.Errorf(llm.Aborted, "stopped").Because(ctx.Err())
+		case v == cut:
+			return llm.Errorf(llm.Transport, "the stream broke off")
+		case v == twice:
+			return errTwice
+		}
+		return nil
+	}
+	if err := turn("ask"); err != nil && err != errTwice {
+		return err
+	}
 	w.mu.Lock()
 	w.asked[req.SessionID]++
 	calm := w.calm
 	w.mu.Unlock()
-	if text := unpaired(req); text != "" {
-		w.find("I-13: %s: %+v", text, req.Messages)
-	}
 	d := w.draw("model", task(req), req.Turn, req.Attempt, req.Repair, len(req.Messages))
-	aborted := func(err error) error { return llm.Errorf(llm.Aborted, "stopped").Because(err) }
-	if err := d.wait(ctx, 3*time.Second); err != nil {
-		return aborted(err)
-	}
-	give := func(list ...llm.Part) error {
-		for _, p := range list {
-			if err := yield(p); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if n := d.below(100); !calm && n < 14 {
+	if n := d.below(100); !calm && n < 3 {
+		return llm.Errorf(llm.ContextOverflow, "the request is too large")
+	} else if !calm && n < 12 {
 		classes := []llm.Class{llm.RateLimit, llm.Overloaded, llm.Transport, llm.Server, llm.Auth}
 		e := llm.Errorf(classes[d.below(len(classes))], "the world says so")
 		if d.below(2) == 0 {
 			e.RetryAfter = time.Duration(d.below(30)) * time.Second
 		}
-		if n < 4 {
-			if err := give(llm.Part{Kind: llm.TextStart}, llm.Part{Kind: llm.TextDelta, Text: "broken off"}); err != nil {
+		return e
+	}
+	for i, p := range w.answer(d, req) {
+		times := 1
+		if p.Kind == llm.TextDelta || p.Kind == llm.ToolCallWhole || p.Kind == llm.Finish || p.Kind == llm.ReasoningEnd {
+			if err := turn(fmt.Sprintf("part %d", i)); err == errTwice && (p.Kind == llm.ToolCallWhole || p.Kind == llm.Finish) {
+				times = 2
+			} else if err != nil && err != errTwice {
 				return err
 			}
 		}
-		return e
-	}
-	list := w.answer(d, req)
-	for _, p := range list {
-		if err := yield(p); err != nil {
-			return err
+		if p.Kind == llm.TextDelta {
+			w.say(n, sid, p.Text)
 		}
-		if d.below(6) == 0 {
-			if err := d.wait(ctx, time.Second); err != nil {
-				return aborted(err)
+		for range times {
+			if err := yield(p); err != nil {
+				return err
 			}
+		}
+		if p.Kind == llm.TextDelta {
+			w.h.watch.told(n, sid, p.Text)
 		}
 	}
 	return nil
 }
 
+var errTwice = fmt.Errorf("once more")
+
+// say notes a delta that a node was given, and whether it may show it (I-11).
+func (w *world) say(n *node, s event.SessionID, text string) {
+	why := w.h.watch.disowned(n, s.Stream())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deltas[text] = why
+}
+
 func (w *world) answer(d *draws, req *llm.Request) []llm.Part {
+	if strings.HasPrefix(req.System, "You write the record") {
+		return w.summary(d, req)
+	}
 	calls := 0
 	if n := d.below(100); !req.NoTools && n < 55 || n < 10 {
-		calls = []int{1, 2, 3, 4, 11, 11}[d.below(6)]
+		calls = []int{1, 1, 2, 2, 3, 9}[d.below(6)]
 	}
 	var list []llm.Part
 	index := 0
@@ -176,7 +179,7 @@ func (w *world) answer(d *draws, req *llm.Request) []llm.Part {
 		index++
 	}
 	for range calls {
-		names := []string{"think", "look", "look", "note", "charge", "pay", "mail", "unheard_of"}
+		names := []string{"think", "look", "note", "note", "charge", "charge", "pay", "pay", "mail", "unheard_of"}
 		name := names[d.below(len(names))]
 		args := fmt.Sprintf(`{"tag":%d}`, d.below(1<<30))
 		switch d.below(20) {
@@ -201,10 +204,34 @@ func (w *world) answer(d *draws, req *llm.Request) []llm.Part {
 	return append(list, llm.Part{Kind: llm.Finish, Reason: reason})
 }
 
+// summary is an answer to a request for one, mostly of the form that it wants.
+func (w *world) summary(d *draws, req *llm.Request) []llm.Part {
+	var b strings.Builder
+	for line := range strings.SplitSeq(req.Messages[0].Parts[0].Text, "\n") {
+		if strings.HasPrefix(line, "## ") && !strings.Contains(line, "{") {
+			fmt.Fprintf(&b, "%s\nnone\n\n", line)
+		}
+	}
+	text := b.String()
+	if d.below(6) == 0 {
+		text = "I would rather talk."
+	}
+	list := []llm.Part{{Kind: llm.TextStart}, {Kind: llm.TextDelta, Text: text}, {Kind: llm.TextEnd}}
+	if d.below(6) == 0 {
+		list = append(list, llm.Part{Kind: llm.ToolInputStart, Index: 1, Name: "charge"}, llm.Part{Kind: llm.ToolCallWhole, Index: 1, Name: "charge", Text: `{"tag":1}`})
+	}
+	return append(list, llm.Part{Kind: llm.Finish, Reason: llm.FinishStop})
+}
+
 // text is an answer proper: under a contract mostly one that meets it.
 func (w *world) text(d *draws, req *llm.Request) string {
 	if req.Output == nil {
-		return strings.Repeat("an answer to "+task(req)+" ", 1+d.below(3)*d.below(400))
+		times := 1
+		if d.below(12) == 0 {
+			times = 600 // past what stands in an event
+		}
+		mark := d.below(1 << 30) // so that no two halves are equal
+		return fmt.Sprintf("answer %d to %s%s, answer %d", mark, task(req), strings.Repeat(" and so on", times), mark)
 	}
 	field := "n"
 	if bytes.Contains(req.Output, []byte(`"m"`)) {
@@ -268,14 +295,16 @@ func unpaired(req *llm.Request) string {
 	return ""
 }
 
-// hand is a tool of the world.
+// hand is a tool of the world as one node reaches it.
 type hand struct {
 	w   *world
+	n   *node
 	def tool.Definition
 }
 
-func (w *world) tools() []tool.Tool {
-	schema := canonjson.Value(`{"properties":{"tag":{"type":"number"}},"required":["tag"],"type":"object"}`)
+var toolSchema = canonjson.Value(`{"properties":{"tag":{"type":"number"}},"required":["tag"],"type":"object"}`)
+
+func (w *world) tools(n *node) []tool.Tool {
 	var list []tool.Tool
 	for _, d := range []tool.Definition{
 		{Name: "think", Level: tool.None, Source: tool.Local},
@@ -285,40 +314,52 @@ func (w *world) tools() []tool.Tool {
 		{Name: "pay", Level: tool.ExternalEffect, Source: tool.HTTP, Policy: tool.Allow, Idempotent: true},
 		{Name: "mail", Level: tool.Irreversible, Source: tool.HTTP},
 	} {
-		d.InputSchema, d.TimeoutMS = schema, 6000
-		list = append(list, &hand{w, d})
+		d.InputSchema, d.TimeoutMS = toolSchema, 6000
+		list = append(list, &hand{w, n, d})
 	}
 	return list
 }
 
+// Definition says what the tool is.
 func (h *hand) Definition() tool.Definition { return h.def }
 
-// Run has its effect somewhere in the middle, and then may fail to say so.
+// Run has its effect when its request has its turn, and answers when that has;
+// it may fail to say what it did.
 func (h *hand) Run(ctx context.Context, c tool.Call) (tool.Result, error) {
-	h.w.mu.Lock()
-	h.w.runs[c.CallID]++
-	n, calm := h.w.runs[c.CallID], h.w.calm
-	h.w.mu.Unlock()
-	d := h.w.draw("tool", h.def.Name, string(c.Input), n)
-	if err := d.wait(ctx, 3*time.Second); err != nil {
-		return tool.Result{}, err
+	w, n := h.w, h.n
+	if ctx.Err() != nil || n.gone() {
+		return tool.Result{}, context.Canceled
 	}
+	id := event.CallID(c.CallID)
+	w.h.watch.starting(n, event.SessionID(c.SessionID), id)
+	w.mu.Lock()
+	w.runs[c.CallID]++
+	d := w.draw("tool", h.def.Name, string(c.Input), w.runs[c.CallID])
+	w.mu.Unlock()
 	fate := d.below(20)
-	h.w.mu.Lock()
-	if !calm && fate == 0 && h.w.effects[c.CallID] == 0 { // what happened once is not refused under the same key
-		h.w.mu.Unlock()
+	v := w.h.sched.park(ctx, n, outside, name(ctx, n, "tool", id, h.def.Name, "ask"))
+	if v == gone && d.below(2) == 0 || v != gone && ctx.Err() != nil && d.below(3) == 0 {
+		h.effect(c.CallID) // the request was on its way
+		return tool.Result{}, tool.ErrOutcomeUnknown
+	}
+	if v == gone || ctx.Err() != nil {
+		return tool.Result{}, context.Canceled // it was never sent
+	}
+	w.mu.Lock()
+	refused := !w.calm && fate == 0 && w.effects[c.CallID] == 0 // what happened once is not refused under the same key
+	w.mu.Unlock()
+	if refused {
 		return tool.Result{}, tool.NewError("refused", nil)
 	}
-	if !h.def.Idempotent || h.w.effects[c.CallID] == 0 {
-		h.w.effects[c.CallID]++
-	}
-	h.w.mu.Unlock()
-	if err := d.wait(ctx, 4*time.Second); err != nil {
-		return tool.Result{}, fmt.Errorf("%w: %w", tool.ErrOutcomeUnknown, err)
-	}
+	h.effect(c.CallID)
+	v = w.h.sched.park(ctx, n, outside, name(ctx, n, "tool", id, h.def.Name, "answer"))
 	switch {
-	case calm:
-	case fate == 1:
+	case v == gone:
+		return tool.Result{}, tool.ErrOutcomeUnknown
+	case ctx.Err() != nil && d.below(3) > 0: // else it answers late
+		return tool.Result{}, fmt.Errorf("%w: %w", tool.ErrOutcomeUnknown, ctx.Err())
+	case w.isCalm():
+	case v == cut, fate == 1:
 		return tool.Result{}, tool.ErrOutcomeUnknown
 	case fate == 2:
 		panic("the world breaks")
@@ -326,11 +367,27 @@ func (h *hand) Run(ctx context.Context, c tool.Call) (tool.Result, error) {
 		<-ctx.Done() // until it is timed out
 		return tool.Result{}, ctx.Err()
 	}
-	return tool.Result{Output: strings.Repeat("result ", 1+d.below(3)*d.below(4000))}, nil
+	return tool.Result{Output: strings.Repeat("result ", 1+d.below(20)/19*4000)}, nil
 }
 
-// send is the receiver of every target.
-func (w *world) send(ctx context.Context, m delivery.Message) delivery.Result {
+func (h *hand) effect(id string) {
+	h.w.mu.Lock()
+	if !h.def.Idempotent || h.w.effects[id] == 0 {
+		h.w.effects[id]++
+	}
+	n := h.w.effects[id]
+	h.w.mu.Unlock()
+	if n > 1 && !h.def.Level.Repeatable() {
+		h.w.h.watch.find("I-13: %s had its effect %d times", id, n)
+	}
+}
+
+// send is the receiver of every target, as one node reaches it.
+func (w *world) send(n *node, ctx context.Context, m delivery.Message) delivery.Result {
+	if ctx.Err() != nil || n.gone() {
+		return delivery.Result{Code: "timeout"}
+	}
+	w.h.watch.sending(n, m)
 	w.mu.Lock()
 	w.sends[m.Target.URL]++
 	r := w.received[m.ID]
@@ -338,19 +395,21 @@ func (w *world) send(ctx context.Context, m delivery.Message) delivery.Result {
 		r = &received{body: slices.Clone(m.Body)}
 		w.received[m.ID] = r
 	}
-	r.attempts++
 	same := bytes.Equal(r.body, m.Body)
 	d, calm := w.draw("send", m.Target.URL, w.sends[m.Target.URL]), w.calm
 	w.mu.Unlock()
 	if !same {
-		w.find("I-26: the bytes of %s changed", m.ID)
+		w.h.watch.find("I-26: the bytes of %s changed", m.ID)
 	}
-	if d.wait(ctx, 2*time.Second) != nil {
-		return delivery.Result{Code: "timeout"}
-	}
+	v := w.h.sched.park(ctx, n, outside, name(ctx, n, "send", m.ID))
 	fate := d.below(10)
-	if calm {
+	switch {
+	case v == gone && fate < 5, ctx.Err() != nil:
+		return delivery.Result{Code: "timeout"}
+	case calm:
 		fate = 9
+	case v == cut:
+		fate = 4
 	}
 	switch fate {
 	case 0, 1:
@@ -363,8 +422,7 @@ func (w *world) send(ctx context.Context, m delivery.Message) delivery.Result {
 	w.mu.Lock()
 	r.accepted++
 	w.mu.Unlock()
-	switch fate {
-	case 4: // it took the message, and its answer is lost
+	if fate == 4 { // it took the message, and its answer is lost
 		<-ctx.Done()
 		return delivery.Result{Code: "timeout"}
 	}

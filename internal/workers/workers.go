@@ -166,6 +166,10 @@ func (p *Pool[K]) draw() {
 			return
 		}
 		p.mu.Lock()
+		if p.stopped { // also where the time to look has come just now
+			p.mu.Unlock()
+			return
+		}
 		now := time.Now()
 		if now.Before(p.look) {
 			timer.Reset(p.look.Sub(now))
@@ -304,6 +308,13 @@ func (w *Worker) ring() {
 	case w.bell <- struct{}{}:
 	default:
 	}
+}
+
+// Works says whether a key is worked on now.
+func (p *Pool[K]) Works(key K) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active[key] != nil
 }
 
 // Active says how many keys are worked on now.
