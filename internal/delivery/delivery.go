@@ -213,7 +213,7 @@ func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker, t
 			return due, false, err
 		}
 		if at.After(now) {
-			return at, false, nil
+			return time.Now().Add(at.Sub(now)), false, nil // by this machine's clock, which may be off (I-16)
 		}
 	}
 	select {
