@@ -129,7 +129,8 @@ func (c *cluster) begin(i int) *life {
 	l := c.nodes[i].start(nil)
 	c.nodes[i].listens(l, c.ctx.Done())
 	if l.ended {
-		c.t.Fatalf("node %d does not begin", i)
+		text, _ := os.ReadFile(c.nodes[i].config)
+		c.t.Fatalf("node %d does not begin: %s", i, text)
 	}
 	return l
 }
