@@ -48,8 +48,7 @@ func TestClusterC50(t *testing.T) {
 			t.Errorf("C50: run %d answered %+v", i, r.Outputs)
 		}
 	}
-	_, err := c.on[0].deliveries(c.ctx, n)
-	c.must(err)
+	c.delivered(0, n)
 	_, events := c.history() // I-06: one at a time, in the order of acceptance
 	var order []int
 	for i := range events {
@@ -156,6 +155,7 @@ func TestClusterC53(t *testing.T) {
 		}
 		c.completes(0, run.ID)
 	}
+	c.delivered(0, want)
 	h, _ := c.history()
 	if len(h.runs) != want {
 		t.Errorf("C53: %d runs, want %d", len(h.runs), want)
@@ -218,7 +218,7 @@ func TestClusterC85(t *testing.T) {
 	}
 	var list api.List[api.Run]
 	c.until("all runs are at their end", func() bool {
-		c.must(c.on[1].get(c.ctx, "/v1/sessions/case/runs?limit=100", &list))
+		c.must(c.on[1].get(c.ctx, "/v1/runs?limit=100", &list))
 		ended := 0
 		for i := range list.Items {
 			if list.Items[i].Terminal() {
@@ -246,8 +246,7 @@ func TestClusterC85(t *testing.T) {
 			}
 		}
 	}
-	_, err = c.on[0].deliveries(c.ctx, runs)
-	c.must(err)
+	c.delivered(0, runs)
 	c.history()
 }
 
