@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
 
@@ -109,7 +110,9 @@ func describe(b *strings.Builder, c *cobra.Command) {
 func TestOpened(t *testing.T) {
 	for code, err := range map[string]error{
 		"data_dir_network": &diskfs.NetworkError{Dir: "/mnt/x", Kind: "nfs"},
-		"data_dir_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3},
+		"data_dir_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3, Copy: "data directory"},
+		"database_newer":   &postgres.NewerError{What: "tables", Found: 9, Known: 3, Copy: postgres.WhatToCopy},
+		"database_unfit":   &postgres.SetupError{Text: "too old"},
 		"data_dir_locked":  &sqlite.LockedError{Dir: "/x", PID: 7},
 	} {
 		e := (*exitError)(nil)

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
@@ -152,13 +153,13 @@ func opened(err error) error {
 	if errors.As(err, &wrong) {
 		return &exitError{exitRefused, "database_unfit", wrong.Error()}
 	}
-	var newerThere *postgres.NewerError
-	if errors.As(err, &newerThere) {
-		return &exitError{exitRefused, "database_newer", newerThere.Error()}
-	}
-	var newer *sqlite.NewerError
+	var newer *storecore.NewerError
 	if errors.As(err, &newer) {
-		return &exitError{exitRefused, "data_dir_newer", newer.Error()}
+		code := "data_dir_newer"
+		if newer.Copy == postgres.WhatToCopy {
+			code = "database_newer"
+		}
+		return &exitError{exitRefused, code, newer.Error()}
 	}
 	return err
 }

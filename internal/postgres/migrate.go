@@ -143,7 +143,7 @@ func (s *Store) migrate(ctx context.Context) error {
 }
 
 func newer(what string, found, known int) error {
-	return &NewerError{What: what, Found: found, Known: known, Copy: "database"}
+	return &NewerError{What: what, Found: found, Known: known, Copy: WhatToCopy}
 }
 
 // eventFact begins the names of facts that say which version of a type of

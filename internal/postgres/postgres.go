@@ -53,6 +53,9 @@ const (
 	SyncNormal = "NORMAL" // a crash of the database may take the last ones
 )
 
+// WhatToCopy is what a copy is made of before an upgrade.
+const WhatToCopy = "database"
+
 // Config says how to open a store. The zero value of every member but URL and
 // Rows means its default.
 type Config struct {
