@@ -34,6 +34,7 @@ type history struct {
 	beside  sync.WaitGroup // what goes on beside the one who plays
 
 	nodes  []*node
+	ghosts []*node // of requests whose callers are gone
 	lives  int
 	full   bool // the disk
 	space  time.Time
@@ -46,6 +47,7 @@ type history struct {
 
 	steps   int
 	crashes int
+	calmed  time.Duration // until all was settled, once nothing failed any more
 	tallyMu sync.Mutex
 	tally   map[string]int
 	trace   trace
@@ -94,8 +96,8 @@ type temper struct {
 func drawTemper(r *rand.Rand) temper {
 	one := func(of ...int) int { return of[r.IntN(len(of))] }
 	return temper{
-		length: one(60, 120, 200, 320), command: one(40, 80, 140), pass: one(5, 20, 60), crash: one(0, 3, 10), fail: one(0, 0, 5, 30), late: one(0, 30, 150),
-		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 4, 12, 25), lose: one(0, 0, 300),
+		length: one(60, 120, 200, 320), command: one(40, 80, 140), pass: one(5, 20, 60), crash: one(0, 8, 25), fail: one(0, 0, 5, 30), late: one(0, 30, 150),
+		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 10, 25, 50), lose: one(0, 0, 300),
 		tick: time.Duration(one(2, 2, 20, 100)) * time.Millisecond,
 	}
 }
@@ -110,6 +112,7 @@ type outcome struct {
 	lines  []string
 	words  []string
 	tally  map[string]int
+	calmed time.Duration
 	script bool // it followed its script to the end
 }
 
@@ -137,7 +140,7 @@ func play(t *testing.T, o plan) *outcome {
 	h.settle()
 	h.end()
 	return &outcome{
-		seed: h.seed, nodes: h.most, found: h.watch.found, steps: h.steps, sum: h.trace.sum, lines: h.trace.lines, words: h.trace.words, tally: h.tally,
+		seed: h.seed, nodes: h.most, found: h.watch.found, steps: h.steps, sum: h.trace.sum, lines: h.trace.lines, words: h.trace.words, tally: h.tally, calmed: h.calmed,
 		script: !h.strayed,
 	}
 }
@@ -270,12 +273,15 @@ func (h *history) drawVerdict(p *parked, roll func(int) bool) verdict {
 		}
 		return proceed
 	}
+	if p.ctx.Err() != nil && p.kind == appends && h.choose.IntN(3) == 0 {
+		return lingers
+	}
 	if n.split == errs || h.full && p.kind != reads {
 		return errBefore
 	}
 	writes := p.kind != reads
 	switch {
-	case writes && h.crashes < 6 && roll(t.crash):
+	case writes && n.d != nil && h.crashes < 6 && roll(t.crash):
 		return []verdict{crashBefore, crashAfter}[h.choose.IntN(2)]
 	case roll(t.fail):
 		if writes {
@@ -437,7 +443,7 @@ func (h *history) pass(long time.Duration) {
 // How long the nodes may take until all is done, once nothing fails any more.
 const (
 	settleSteps = 20_000
-	settleTime  = time.Hour
+	settleTime  = 10 * time.Minute
 )
 
 // settle ends all faults and lets the nodes work until nothing is left to do.
@@ -465,6 +471,7 @@ func (h *history) settle() {
 		}
 		h.turn()
 	}
+	h.calmed = time.Since(began)
 }
 
 // quiet says whether nothing waits but time.
@@ -492,6 +499,12 @@ func (h *history) end() {
 	}
 	for _, f := range follows {
 		f.end()
+	}
+	h.tallyMu.Lock()
+	ghosts := h.ghosts
+	h.tallyMu.Unlock()
+	for _, n := range ghosts {
+		h.sched.drop(n)
 	}
 	h.ending = true
 	for _, n := range h.alive() {

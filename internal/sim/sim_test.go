@@ -112,10 +112,14 @@ func TestHistories(t *testing.T) {
 	}
 	total := map[string]int{}
 	steps := 0
+	var longest, slowest = time.Duration(0), uint64(0)
 	began := time.Now()
 	for i := range count {
 		o := run(t, plan{seed: from + uint64(i), nodes: *nodesFlag, dir: dir})
 		steps += o.steps
+		if o.calmed > longest {
+			longest, slowest = o.calmed, o.seed
+		}
 		for k, v := range o.tally {
 			total[k] += v
 		}
@@ -129,5 +133,6 @@ func TestHistories(t *testing.T) {
 	}
 	took := time.Since(began)
 	t.Logf("%d seeds, %d steps in %v: %.0f steps/s", count, steps, took.Round(time.Millisecond), float64(steps)/took.Seconds())
+	t.Logf("settled at the latest %v behind the last fault (seed %d)", longest.Round(time.Millisecond), slowest)
 	t.Log(total)
 }
