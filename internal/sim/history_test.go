@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,7 +44,7 @@ type history struct {
 
 	choose, clock *rand.Rand // of the next step, and of what it takes
 	script        []string   // decisions to follow, while they fit
-	strayed       bool       // from the script
+	strayed       int        // decisions of the script that did not fit
 
 	steps   int
 	crashes int
@@ -104,34 +105,39 @@ func drawTemper(r *rand.Rand) temper {
 
 // outcome is what a history came to.
 type outcome struct {
-	seed   uint64
-	nodes  int
-	found  []string
-	steps  int
-	sum    uint64
-	lines  []string
-	words  []string
-	tally  map[string]int
-	calmed time.Duration
-	script bool // it followed its script to the end
+	seed    uint64
+	nodes   int
+	found   []string
+	steps   int
+	sum     uint64
+	lines   []string
+	words   []string
+	tally   map[string]int
+	calmed  time.Duration
+	strayed int // decisions of its script that did not fit
 }
 
 // play plays one history in the bubble that it is called in.
 func play(t *testing.T, o plan) *outcome {
 	h := &history{
 		t: t, seed: o.seed, most: o.nodes, dir: o.dir, tally: map[string]int{}, script: o.script, mutant: o.mutant,
-		choose: rand.New(rand.NewPCG(o.seed, 1)), clock: rand.New(rand.NewPCG(o.seed, 2)),
+		choose: rand.New(rand.NewPCG(o.seed+o.choices, 1)), clock: rand.New(rand.NewPCG(o.seed, 2)),
 		sched: scheduler{arrived: make(chan struct{}, 1)},
 	}
-	h.temper = drawTemper(rand.New(rand.NewPCG(o.seed, 3)))
+	mood := rand.New(rand.NewPCG(o.seed, 3))
+	h.temper = drawTemper(mood)
+	if i := slices.Index(h.script, calmLine); i >= 0 {
+		h.temper.length = i
+		h.script = slices.Delete(slices.Clone(h.script), i, i+1)
+	}
 	h.watch, h.world, h.clients = newWatch(h), newWorld(h, o.seed), newClients(h)
-	if h.most > 1 || h.choose.IntN(2) == 0 {
+	if h.most > 1 || mood.IntN(2) == 0 {
 		h.ttl = 10 * time.Second
 	}
 	if err := h.openStore(); err != nil {
 		t.Fatal(err)
 	}
-	for range 1 + h.choose.IntN(h.most) {
+	for range 1 + mood.IntN(h.most) {
 		h.begin()
 	}
 	for h.steps < h.temper.length && !h.watch.broken() {
@@ -141,7 +147,7 @@ func play(t *testing.T, o plan) *outcome {
 	h.end()
 	return &outcome{
 		seed: h.seed, nodes: h.most, found: h.watch.found, steps: h.steps, sum: h.trace.sum, lines: h.trace.lines, words: h.trace.words, tally: h.tally, calmed: h.calmed,
-		script: !h.strayed,
+		strayed: h.strayed,
 	}
 }
 
@@ -219,7 +225,7 @@ func (h *history) next() decision {
 		if d, ok := h.parse(line, ready); ok {
 			return d
 		}
-		h.strayed = true
+		h.strayed++
 	}
 	return h.draw(ready)
 }
@@ -446,10 +452,13 @@ const (
 	settleTime  = 10 * time.Minute
 )
 
+// calmLine stands in a history where the last fault is over.
+const calmLine = "calm"
+
 // settle ends all faults and lets the nodes work until nothing is left to do.
 func (h *history) settle() {
 	h.calm, h.full = true, false
-	h.trace.add("calm")
+	h.trace.add(calmLine)
 	for _, n := range h.nodes {
 		n.paused, n.split = false, joined
 	}
