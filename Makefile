@@ -30,7 +30,7 @@ check: ## Vet, staticcheck, formatting, house rules
 race: ## The race detector on rules, rooms and simulation
 	$(GO) test -race ./internal/canonjson ./internal/contract ./internal/event ./internal/session ./internal/outbox \
 		./internal/workers ./internal/snapshot ./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
-		./internal/httpapi ./client ./internal/span ./internal/metrics ./internal/otlp
+		./internal/httpapi ./client ./internal/span ./internal/metrics ./internal/otlp ./internal/bus
 
 crash: ## The crash test at length: every append boundary, and 1,000 SIGKILLs at random; writes docs/reliability.md
 	$(GO) test ./internal/daemon -run Crash -crash.boundaries=all -crash.acts=all -crash.deaths=1000 \

@@ -73,6 +73,7 @@ func newDaemon(t *testing.T) *daemon {
 			},
 			CheckTarget: func(event.ReplyTarget) error { return nil }}),
 		Metrics: func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
+		Files:   trees{},
 		Routes:  []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
@@ -133,6 +134,13 @@ func must[T any](v T, err error) func(*testing.T) T {
 		}
 		return v
 	}
+}
+
+// trees tells what is compared as if it were a path.
+type trees struct{}
+
+func (trees) Diff(_ context.Context, _ event.SessionID, from, to event.FileSnapshot, stat bool) ([]api.FileDiff, int, error) {
+	return []api.FileDiff{{Path: fmt.Sprint(from.Tree, to.Tree, stat)}}, 0, nil
 }
 
 func TestEveryOperation(t *testing.T) {
@@ -215,6 +223,19 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if got := must(c.Events(ctx, client.EventsQuery{Types: []string{"run.created"}}, "", 10))(t); len(got.Items) != 1 || got.NextCursor == "" {
 		t.Errorf("feed %+v", got)
+	}
+	d.appendTo(event.SessionID(s.ID).Stream(), nil,
+		event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), StepID: "step_1", CallID: "call_f", Data: &event.ToolStarted{Snapshot: &event.FileSnapshot{Node: "n", Tree: "A"}}},
+		event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), StepID: "step_1", Data: &event.StepEnded{Snapshot: &event.FileSnapshot{Node: "n", Tree: "B"}}})
+	for want, q := range map[string]client.DiffQuery{"ABfalse": {}, "ABtrue": {Stat: true}, "BAfalse": {From: "B", To: "A"}} {
+		if got := must(c.Diff(ctx, "a.b", q))(t); got.Files[0].Path != want {
+			t.Errorf("%+v", got)
+		}
+	}
+	for _, q := range []client.DiffQuery{{Run: "run_none"}, {Step: "step_9"}} {
+		if _, err := c.Diff(ctx, "a.b", q); err == nil {
+			t.Errorf("%+v is taken", q)
+		}
 	}
 	target := event.TargetIDFor("ann", "webhook", "u")
 	dlv := event.DeliveryIDFor(event.RunID(run.ID), target, 1)
@@ -355,8 +376,8 @@ func TestStreamResumes(t *testing.T) {
 					last = m.Event.Seq
 				case m.Synced != nil:
 					synced++
-				case m.Delta.Text != "l":
-					return fmt.Errorf("delta %+v", m.Delta)
+				case m.Delta == nil || m.Delta.Text != "l":
+					return fmt.Errorf("message %+v", m)
 				}
 				return nil
 			})
@@ -409,6 +430,47 @@ func TestStreamEnds(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// C87: who was too slow goes on where the cut says, at once and without a pause;
+// where live text comes from and what of it is missing is told, each change once.
+func TestStreamIsCut(t *testing.T) {
+	script := []string{
+		"event: a\nid: 1\ndata: {\"seq\":1,\"type\":\"a\"}\n\nevent: synced\ndata: {\"seq\":1,\"live\":\"bus\"}\n\n" +
+			"event: gap\ndata: {\"reason\":\"late\",\"missing\":2}\n\nevent: live\ndata: {\"live\":\"none\"}\n\nevent: cut\ndata: {\"resume_after\":5,\"reason\":\"slow_reader\"}\n\n" +
+			"event: a\nid: 6\ndata: {\"seq\":6,\"type\":\"never\"}\n\n",
+		"event: synced\ndata: {\"seq\":5,\"live\":\"none\"}\n\nevent: strange\ndata: {}\n\nevent: a\nid: 7\ndata: {\"seq\":7,\"type\":\"a\"}\n\nevent: cut\ndata: {\"resume_after\":3}\n\n",
+		"event: synced\ndata: {\"seq\":7,\"live\":\"local\"}\n\nevent: a\nid: 8\ndata: {\"seq\":8,\"type\":\"run.completed\"}\n\n",
+	}
+	var asked []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Header.Get("Last-Event-ID"))
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, script[len(asked)-1])
+	}))
+	defer srv.Close()
+	c := must(client.New(srv.URL, "", client.WithRetry(0, atOnce)))(t) // a failure would be the end
+	var told []string
+	err := c.StreamRun(t.Context(), "r", 0, func(m client.Message) error {
+		switch {
+		case m.Event != nil:
+			told = append(told, fmt.Sprint(m.Event.Seq))
+		case m.Synced != nil:
+			told = append(told, "synced "+m.Synced.Live)
+		case m.Gap != nil:
+			told = append(told, fmt.Sprint("gap ", m.Gap.Reason, m.Gap.Missing))
+		default:
+			told = append(told, "live "+m.Live)
+		}
+		return nil
+	})
+	want := "1, synced bus, gap late2, live none, 7, live local, 8"
+	if got := strings.Join(told, ", "); err != nil || got != want {
+		t.Errorf("%v; told %s, want %s", err, got, want)
+	}
+	if got := strings.Join(asked, " "); got != "0 5 7" {
+		t.Errorf("went on after %s", got)
 	}
 }
 

@@ -20,8 +20,15 @@ type Message struct {
 	// Delta is live only: some may be missing, and the …ended event that
 	// follows holds the whole.
 	Delta *api.Delta
-	// Synced says, once, that everything which was in the log has come.
+	// Synced says, once, that everything which was in the log has come. Its Live
+	// says where deltas come from.
 	Synced *api.Synced
+	// Live says that where deltas come from has changed since Synced or the last
+	// Live: one of the Live constants of package api. With api.LiveNone none come
+	// until it changes again; no event is missing.
+	Live string
+	// Gap says that deltas are missing at this place.
+	Gap *api.Gap
 }
 
 // StreamSession follows a session from after the given sequence, until ctx
@@ -46,7 +53,8 @@ type stream struct {
 	run     bool // ends with the run
 	cursor  int64
 	synced  bool
-	over    bool // nothing follows
+	live    string // where deltas come from, as was told last
+	over    bool   // nothing follows
 	tell    func(Message) error
 }
 
@@ -68,6 +76,9 @@ func (s *stream) follow(ctx context.Context) error {
 			return ctx.Err()
 		case s.over:
 			return nil
+		case errors.Is(err, errCut) && s.cursor != before:
+			failures = 0
+			continue // at once: it is we who were slow
 		case err == nil:
 			err = fmt.Errorf("%w: the stream ended early", ErrUnreachable)
 		case !passing(err):
@@ -117,6 +128,9 @@ func (s *stream) connect(ctx context.Context) error {
 	}
 }
 
+// errCut says that the daemon let the stream go, for it was taken too slowly.
+var errCut = fmt.Errorf("%w: the stream was taken too slowly", ErrUnreachable)
+
 var errSilent = fmt.Errorf("%w: the stream fell silent", ErrUnreachable)
 
 // silentOr is err, or that the stream fell silent.
@@ -134,11 +148,32 @@ func (s *stream) take(f *frame) error {
 		return s.takeEvent(f)
 	case f.event == "synced":
 		var m api.Synced
-		if s.synced || json.Unmarshal(f.data, &m) != nil {
+		if json.Unmarshal(f.data, &m) != nil {
 			return nil
 		}
-		s.synced = true
+		if s.synced {
+			return s.takeLive(m.Live)
+		}
+		s.synced, s.live = true, m.Live
 		return s.call(Message{Synced: &m})
+	case f.event == "live":
+		var m api.LiveNote
+		if json.Unmarshal(f.data, &m) != nil {
+			return nil
+		}
+		return s.takeLive(m.Live)
+	case f.event == "gap":
+		var m api.Gap
+		if json.Unmarshal(f.data, &m) != nil {
+			return nil
+		}
+		return s.call(Message{Gap: &m})
+	case f.event == "cut":
+		var m api.Cut
+		if json.Unmarshal(f.data, &m) == nil {
+			s.cursor = max(s.cursor, m.ResumeAfter) // what lies between is not of this stream
+		}
+		return errCut
 	case f.event == "problem":
 		e := &Error{}
 		if err := json.Unmarshal(f.data, &e.Problem); err != nil {
@@ -173,6 +208,16 @@ func (s *stream) takeEvent(f *frame) error {
 		}
 	}
 	return nil
+}
+
+// takeLive tells where deltas come from, when that has changed. A daemon of an
+// older version says nothing of it.
+func (s *stream) takeLive(now string) error {
+	if now == "" || now == s.live {
+		return nil
+	}
+	s.live = now
+	return s.call(Message{Live: now})
 }
 
 func (s *stream) call(m Message) error {

@@ -20,6 +20,7 @@ type follower struct {
 	live bool // show deltas: a person watches
 	open bool // a line of deltas is not ended
 
+	deaf  bool              // it was said that there is no live text
 	tools map[string]string // names of calls
 }
 
@@ -48,6 +49,8 @@ type fields struct {
 	Partial     bool            `json:"partial"`
 	Resolution  string          `json:"resolution"`
 	Fingerprint string          `json:"fingerprint"`
+	Entries     int             `json:"entries"`
+	Tokens      int64           `json:"tokens"`
 }
 
 // event tells one event; most say nothing that a person must see.
@@ -87,6 +90,12 @@ func (v *follower) describe(e *api.Event, d *fields) string {
 		return fmt.Sprintf("  attempt %d failed: %s: %s", d.Attempt, d.Class, unquote(d.Message))
 	case "model.retry.scheduled":
 		return "  tries again at " + d.At
+	case "context.compaction.started":
+		return fmt.Sprintf("compacts the context: a summary of %d entries", d.Entries)
+	case "context.compaction.failed":
+		return "  ✗ the context is not compacted: " + unquote(d.Message)
+	case "context.compacted":
+		return fmt.Sprintf("  ✓ the context is compacted, to about %d tokens", d.Tokens)
 	case "tool.call.requested":
 		if v.tools == nil {
 			v.tools = map[string]string{}
@@ -143,6 +152,23 @@ func (v *follower) delta(d *api.Delta) {
 		v.open = true
 	}
 	fmt.Fprint(v.w, clean(d.Text))
+}
+
+// from says once that there is no live text, and why.
+func (v *follower) from(where string) {
+	if !v.live || v.deaf || where != api.LiveNone {
+		return
+	}
+	v.deaf = true
+	v.endLine()
+	fmt.Fprintln(v.w, "live text is not available here: another node does the work, and no bus reaches it; texts come when they are whole")
+}
+
+// gap marks a place where live text is missing; the whole comes with its end.
+func (v *follower) gap() {
+	if v.live && v.open {
+		fmt.Fprint(v.w, " […] ")
+	}
 }
 
 func (v *follower) endLine() {

@@ -199,8 +199,15 @@ func (a *app) follow(ctx context.Context, c *client.Client, run string) error {
 				if m.Event.Type == "run.needs_attention" {
 					return errWaiting
 				}
-			case m.Delta != nil && !a.json:
+			case a.json:
+			case m.Delta != nil:
 				v.delta(m.Delta)
+			case m.Gap != nil:
+				v.gap()
+			case m.Synced != nil:
+				v.from(m.Synced.Live)
+			default:
+				v.from(m.Live)
 			}
 			return nil
 		})

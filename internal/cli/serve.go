@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -117,7 +118,9 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	}
 	<-ctx.Done()
 	// A second signal ends the process at once; that is a crash, and safe as one.
-	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	// Those that come together are one: timeout(1) tells a process and its group.
+	again := time.AfterFunc(time.Second, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) })
+	defer again.Stop()
 	log.Info("stopping")
 	began := time.Now()
 	// While the data directory is locked by us the file is ours.
@@ -144,6 +147,14 @@ func opened(err error) error {
 	var ne *diskfs.NetworkError
 	if errors.As(err, &ne) {
 		return &exitError{exitRefused, "data_dir_network", ne.Error()}
+	}
+	var wrong *postgres.SetupError
+	if errors.As(err, &wrong) {
+		return &exitError{exitRefused, "database_unfit", wrong.Error()}
+	}
+	var newerThere *postgres.NewerError
+	if errors.As(err, &newerThere) {
+		return &exitError{exitRefused, "database_newer", newerThere.Error()}
 	}
 	var newer *sqlite.NewerError
 	if errors.As(err, &newer) {

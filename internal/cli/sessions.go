@@ -97,7 +97,7 @@ func (a *app) sessionsCommand() *cobra.Command {
 			return a.say(api.Interrupt{Requested: asked}, "%s", text)
 		})}
 	interrupt.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	return group("sessions", "Create, look at and end sessions", list, show, a.createCommand(), a.contractCommand(), closeIt, interrupt, a.compactCommand(), erase)
+	return group("sessions", "Create, look at and end sessions", list, show, a.createCommand(), a.contractCommand(), a.diffCommand(), closeIt, interrupt, a.compactCommand(), erase)
 }
 
 func (a *app) createCommand() *cobra.Command {

@@ -9,8 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/postgres"
+	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -20,8 +24,9 @@ func (a *app) verifyCommand() *cobra.Command {
 		Use:   "verify",
 		Short: "Check the log's hash chain and the rows derived from it",
 		Long: "Check every stream's sequence and hash chain, the blobs, and that the derived rows and snapshots are\n" +
-			"those that follow from the log. The daemon must not be running. With --rebuild the derived rows are\n" +
-			"replaced by those that follow from the log, and the snapshots dropped.\n\n" +
+			"those that follow from the log. The daemon must not be running, save with database_url: there nodes go on\n" +
+			"meanwhile. With --rebuild the derived rows are replaced by those that follow from the log, and the\n" +
+			"snapshots dropped.\n\n" +
 			"A database of an older release is not touched: verify it with the program that wrote it, or say --upgrade,\n" +
 			"after which an older program cannot open it any more.",
 		Args: cobra.NoArgs,
@@ -30,6 +35,9 @@ func (a *app) verifyCommand() *cobra.Command {
 				cfg, err := loadConfig(file)
 				if err != nil {
 					return err
+				}
+				if cfg.DatabaseURL.Set() {
+					return a.verifyShared(cmd.Context(), cfg, rebuild)
 				}
 				dir = cfg.Path(cfg.DataDir)
 			}
@@ -77,22 +85,46 @@ func (a *app) verify(ctx context.Context, dir string, rebuild, upgrade bool) err
 	if err != nil {
 		return opened(err)
 	}
-	opt := sqlite.VerifyOptions{Rebuild: rebuild}
+	return a.verifyStore(ctx, rebuild, s.Close, func(ctx context.Context, rebuild bool, progress func(string, int)) (storecore.Report, error) {
+		return s.Verify(ctx, sqlite.VerifyOptions{Rebuild: rebuild, Progress: progress})
+	})
+}
+
+// verifyShared verifies the database that nodes share.
+func (a *app) verifyShared(ctx context.Context, cfg *config.Config, rebuild bool) error {
+	url, err := cfg.Database()
+	if err != nil {
+		return mistakes(cfg.Mistake("database_url", "%v", err))
+	}
+	s, err := postgres.Open(ctx, postgres.Config{
+		URL: url, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, Program: session.StateVersion, CheckSnapshot: eventlog.CheckSnapshot,
+	})
+	if err != nil {
+		return opened(err)
+	}
+	return a.verifyStore(ctx, rebuild, s.Close, func(ctx context.Context, rebuild bool, progress func(string, int)) (storecore.Report, error) {
+		return s.Verify(ctx, postgres.VerifyOptions{Rebuild: rebuild, Progress: progress})
+	})
+}
+
+// verifyStore verifies an open store, closes it and tells what was found.
+func (a *app) verifyStore(ctx context.Context, rebuild bool, closeStore func(context.Context) error,
+	verify func(ctx context.Context, rebuild bool, progress func(string, int)) (storecore.Report, error)) error {
+	var progress func(string, int)
 	if terminal(a.err) && !a.json {
-		opt.Progress = func(_ string, n int) { fmt.Fprintf(a.err, "\r%d events read", n) }
+		progress = func(_ string, n int) { fmt.Fprintf(a.err, "\r%d events read", n) }
 		defer fmt.Fprintln(a.err)
 	}
-	report, err := s.Verify(ctx, opt)
+	report, err := verify(ctx, rebuild, progress)
 	mended := false
 	if err == nil && report.Rebuilt && !report.OK() {
 		// What was found stood there before the rebuild; what stands there now
 		// only another look tells.
-		opt.Rebuild = false
-		var after sqlite.Report
-		after, err = s.Verify(ctx, opt)
+		var after storecore.Report
+		after, err = verify(ctx, false, progress)
 		mended = err == nil && after.OK()
 	}
-	if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
+	if err = errors.Join(err, closeStore(context.WithoutCancel(ctx))); err != nil {
 		return err
 	}
 	found := len(report.Findings) + report.More
@@ -115,7 +147,7 @@ func (a *app) verify(ctx context.Context, dir string, rebuild, upgrade bool) err
 }
 
 // tellReport prints a report for people.
-func (a *app) tellReport(r *sqlite.Report, mended bool) error {
+func (a *app) tellReport(r *storecore.Report, mended bool) error {
 	w := bufio.NewWriter(a.out)
 	fmt.Fprintf(w, "%s in %s, %d of them erased; %s\n", count(r.Events, "event"), count(r.Streams, "stream"), r.Erased, count(r.Blobs, "blob"))
 	for _, f := range r.Findings {

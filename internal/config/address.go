@@ -7,46 +7,26 @@ import (
 	"time"
 )
 
-// Address is the URL of a service that nodes share. One with a password in it is
-// a secret, and stands here as a reference.
-type Address struct {
-	URL string // as written; empty: a reference
-	Ref *Ref
-}
-
-// UnmarshalYAML takes a string or a reference.
-func (a *Address) UnmarshalYAML(read func(any) error) error {
-	var ref Ref
-	if err := read(&ref); err == nil && ref != (Ref{}) {
-		a.Ref = &ref
-		return nil
-	}
-	return read(&a.URL)
-}
-
-// Given says whether there is an address.
-func (a *Address) Given() bool { return a.URL != "" || a.Ref != nil }
-
 // Database gives the URL of the database, from where it stands.
 func (c *Config) Database() (string, error) { return c.address("database_url", &c.DatabaseURL) }
 
 func (c *Config) address(key string, a *Address) (string, error) {
-	if a.Ref == nil {
-		return a.URL, nil
+	if a.Text != "" {
+		return a.Text, nil
 	}
-	return c.Use(Reference{Key: key, Ref: *a.Ref})
+	return c.Use(Reference{Key: key, Ref: a.Ref})
 }
 
 // checkAddress holds the rules of an address. Of a reference the form is looked
 // at when it is read.
 func (c *Config) checkAddress(key string, a *Address, schemes ...string) *Error {
-	if a.Ref != nil {
-		return c.checkRef(key, *a.Ref, true)
-	}
-	if a.URL == "" {
+	switch {
+	case !a.Set():
 		return nil
+	case a.Text == "":
+		return c.checkRef(key, a.Ref, true)
 	}
-	u, err := url.Parse(a.URL)
+	u, err := url.Parse(a.Text)
 	if err != nil || !slices.Contains(schemes, u.Scheme) {
 		return mistake(key, "want a URL that begins with %s://, or a reference to one", strings.Join(schemes, ":// or "))
 	}
@@ -70,7 +50,7 @@ func (c *Config) checkCluster() *Error {
 	if ttl := c.Lease.TTL.Or(DefaultLease); ttl < minLease || ttl > maxLease {
 		return mistake("lease.ttl", "must be from %s to %s", minLease, maxLease)
 	}
-	if c.Lease.TTL != 0 && !c.DatabaseURL.Given() {
+	if c.Lease.TTL != 0 && !c.DatabaseURL.Set() {
 		return mistake("lease.ttl", "without database_url there is one node, whose lease does not end")
 	}
 	return nil

@@ -86,8 +86,46 @@ func (c *Config) check() *Error {
 			return mistake("compaction.route", "no route is named %q", name)
 		}
 	}
+	if err := c.checkBusURL(); err != nil {
+		return err
+	}
 	return c.checkNumbers()
 }
+
+// checkBusURL holds the rules of the bus.
+func (c *Config) checkBusURL() *Error {
+	a := c.BusURL
+	switch {
+	case !a.Set():
+		return nil
+	case a.Text == "":
+		return c.checkRef("bus_url", a.Ref, true)
+	}
+	if why := checkBus(a.Text); why != "" {
+		return mistake("bus_url", "%s", why)
+	}
+	if strings.Contains(a.Text, "@") {
+		return mistake("bus_url", "a URL with a user, password or token is a secret: put it into a variable or a file, and write {env: NAME} or {file: PATH}")
+	}
+	return nil
+}
+
+// checkBus says what is wrong with the URL of a bus, without a word of it.
+func checkBus(text string) string {
+	servers := strings.Split(text, ",")
+	if len(servers) > maxBusServers {
+		return fmt.Sprintf("it names more than %d servers", maxBusServers)
+	}
+	for _, one := range servers {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+			return "want a URL such as nats://host:4222 or tls://host:4222, or several separated by commas"
+		}
+	}
+	return ""
+}
+
+const maxBusServers = 16
 
 // checkTelemetry holds the rules of the collector and of what is sent to it.
 func (c *Config) checkTelemetry() *Error {

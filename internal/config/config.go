@@ -5,6 +5,8 @@ package config
 
 import (
 	"time"
+
+	"github.com/goccy/go-yaml"
 )
 
 // Config is holdfast.yaml. JSON is YAML.
@@ -24,6 +26,12 @@ type Config struct {
 	DatabaseURL Address `yaml:"database_url"`
 	// Lease is about the nodes of a cluster.
 	Lease Lease `yaml:"lease"`
+	// BusURL is a NATS server over which several nodes on one database show each
+	// other live text, such as nats://nats.internal:4222, or tls:// for one that
+	// speaks TLS; several, separated by commas, are servers of one cluster. One
+	// with a user, password or token is a reference. Absent: who is connected to
+	// another node than the one that works sees every event, and no live text.
+	BusURL Address `yaml:"bus_url"`
 	// DefaultRoute names the route of runs that name none. With one route it is that one.
 	DefaultRoute string `yaml:"default_route"`
 	// Routes are named ways to a model.
@@ -188,6 +196,23 @@ type Ref struct {
 	Secret string `yaml:"secret"`
 }
 
+// Address is a URL, or a reference to one that holds a secret.
+type Address struct {
+	Text string
+	Ref  Ref
+}
+
+// Set says whether there is one.
+func (a Address) Set() bool { return a != Address{} }
+
+// UnmarshalYAML reads a string, or a reference.
+func (a *Address) UnmarshalYAML(b []byte) error {
+	if err := yaml.Unmarshal(b, &a.Text); err == nil {
+		return nil
+	}
+	return yaml.UnmarshalWithOptions(b, &a.Ref, yaml.DisallowUnknownField())
+}
+
 // Targets is about where answers go.
 type Targets struct {
 	// SigningSecret names the secret that webhooks are signed with by default.
@@ -341,6 +366,10 @@ type Limits struct {
 	ModelTimeout Duration `yaml:"model_timeout"`
 	// ToolTimeout of a call whose tool names none. Default 1m.
 	ToolTimeout Duration `yaml:"tool_timeout"`
+	// StreamWrite is how long a reader may take for each 32 KiB of a stream or an
+	// answer. One that is slower is cut off, and told where to go on if it takes
+	// what it was sent within half as long again. Default 10s.
+	StreamWrite Duration `yaml:"stream_write"`
 	// Streams is how many event streams and waits are open at once, each some
 	// 40 KiB and one open file of the process. Default 20000.
 	Streams int `yaml:"streams"`

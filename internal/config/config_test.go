@@ -49,6 +49,8 @@ func TestMistakes(t *testing.T) {
 		{"number", "delivery: {", "delivery: {slots: many, ", "holdfast.yaml:15:19: delivery.slots: want a whole number, got a string"},
 		{"fraction", "delivery: {", "delivery: {slots: 1.5, ", "delivery.slots: want a whole number, got a number"},
 		{"large number", "delivery: {", "delivery: {slots: 18446744073709551615, ", "15:19: delivery.slots: "},
+		{"negative bound of snapshots", "delivery: {", "files: {keep: -1}\ndelivery: {", "files.keep: must not be negative"},
+		{"what snapshots leave out", "delivery: {", "files: {ignore: [ok, 'a\\b']}\ndelivery: {", "files.ignore[1]: the pattern holds a backslash"},
 		{"negative number", "delivery: {", "delivery: {slots: -1, ", "holdfast.yaml:15:19: delivery.slots: must not be negative"},
 		{"truth", "{type: workspace,", "{type: workspace, shared: 7,", "holdfast.yaml:11:40: tools.workspace.shared: want true or false, got a whole number"},
 		{"list", "[127.0.0.0/8]", "127.0.0.0/8", "holdfast.yaml:9:48: targets.allow_private: want a list, got a string"},
@@ -87,6 +89,15 @@ func TestMistakes(t *testing.T) {
 		{"interval", "delivery:", "telemetry: {otlp_endpoint: 'http://a', interval: 1ms}\ndelivery:", "telemetry.interval: must be 1s or more"},
 		{"header as value", "delivery:", "telemetry: {otlp_endpoint: 'http://a', headers: {authorization: abc}}\ndelivery:", "telemetry.headers.authorization: a secret is a reference"},
 		{"header of ours", "delivery:", "telemetry: {otlp_endpoint: 'http://a', headers: {Host: {env: A}}}\ndelivery:", "telemetry.headers.Host: this header is set by the daemon"},
+		{"bus", "delivery:", "bus_url: redis://h:1\ndelivery:", "holdfast.yaml:15:10: bus_url: want a URL such as nats://host:4222"},
+		{"bus of two", "delivery:", "bus_url: 'nats://h, h:2'\ndelivery:", "bus_url: want a URL such as nats://host:4222"},
+		{"bus with a path", "delivery:", "bus_url: nats://h/x\ndelivery:", "bus_url: want a URL"},
+		{"bus of many", "delivery:", "bus_url: nats://h" + strings.Repeat(",nats://h", 16) + "\ndelivery:", "bus_url: it names more than 16 servers"},
+		{"bus with a secret", "delivery:", "bus_url: 'nats://a:hunter2@h'\ndelivery:", "15:10: bus_url: a URL with a user, password or token is a secret"},
+		{"bus as a number", "delivery:", "bus_url: 4222\ndelivery:", "bus_url: want a URL, or a reference to one"},
+		{"bus as two references", "delivery:", "bus_url: {env: A, file: b}\ndelivery:", "bus_url: a secret is a reference: exactly one"},
+		{"bus as an unknown reference", "delivery:", "bus_url: {enf: A}\ndelivery:", `unknown field "enf"`},
+		{"bus of a secret that is not there", "delivery:", "bus_url: {secret: nats}\ndelivery:", `bus_url: no secret is named "nats"`},
 		{"network", "127.0.0.0/8", "127.0.0.1", "no network such as"},
 		{"level", "external_effect", "wild", "tools.charge.side_effect: must be none"},
 		{"policy", "policy: allow", "policy: review", "review is not available yet"},
@@ -176,7 +187,7 @@ func TestCluster(t *testing.T) {
 	if c, err = read("database_url: {env: HF_TEST_DB}"); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := c.Database(); err != nil || u != "postgres://hf:secret@db/hf" || !c.DatabaseURL.Given() || c.References()[0].Key != "database_url" {
+	if u, err := c.Database(); err != nil || u != "postgres://hf:secret@db/hf" || !c.DatabaseURL.Set() || c.References()[0].Key != "database_url" {
 		t.Errorf("%q, %v", u, err)
 	}
 	for text, want := range map[string]string{
@@ -184,7 +195,7 @@ func TestCluster(t *testing.T) {
 		"database_url: postgres://db/hf?password=secret":      "1:15: database_url: a URL with a password is a secret",
 		"database_url: mysql://db/hf":                         "1:15: database_url: want a URL that begins with postgres://",
 		"database_url: {env: A, file: b}":                     "database_url: a secret is a reference: exactly one",
-		"database_url: [1]":                                   "1:15: database_url: a secret is a reference",
+		"database_url: [1]":                                   "1:15: database_url: want a URL, or a reference",
 		"lease: {ttl: 5s}":                                    "1:14: lease.ttl: without database_url there is one node",
 		"database_url: postgres://db/hf\nlease: {ttl: 500ms}": "2:14: lease.ttl: must be from 1s to 10m",
 		"database_url: postgres://db/hf\nlease: {ttl: 500}":   "2:14: lease.ttl: a duration has a unit",

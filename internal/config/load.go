@@ -99,7 +99,6 @@ func (c *Config) File() string { return c.Path(filepath.Base(c.name)) }
 // later names keys that the documentation knows and this version does not
 // carry out, so that they are refused with the reason instead of as unknown.
 var later = map[string]string{
-	"bus_url":     "this version runs on one node; a bus is not available yet",
 	"mcp_servers": "MCP servers are not available yet",
 	"review":      "approvals are not available yet",
 	"circuit":     "circuits are not available yet",
@@ -187,8 +186,10 @@ func (c *Config) References() []Reference {
 			out = append(out, Reference{"tools." + name + ".headers." + h, r})
 		}
 	}
-	if r := c.DatabaseURL.Ref; r != nil {
-		out = append(out, Reference{"database_url", *r})
+	for key, a := range map[string]Address{"database_url": c.DatabaseURL, "bus_url": c.BusURL} {
+		if a.Ref != (Ref{}) {
+			out = append(out, Reference{key, a.Ref})
+		}
 	}
 	for h, r := range c.Telemetry.Headers {
 		out = append(out, Reference{"telemetry.headers." + h, r})
@@ -205,6 +206,21 @@ func (c *Config) Use(at Reference) (string, error) {
 		c.Unreadable(at, err)
 	}
 	return v, err
+}
+
+// Bus reads the URL of the bus, at the moment it is needed. The error holds no secret.
+func (c *Config) Bus() (string, error) {
+	if c.BusURL.Text != "" {
+		return c.BusURL.Text, nil
+	}
+	text, err := c.Use(Reference{"bus_url", c.BusURL.Ref})
+	if err != nil {
+		return "", err
+	}
+	if why := checkBus(text); why != "" {
+		return "", fmt.Errorf("what %s holds cannot be used: %s", c.BusURL.Ref, why)
+	}
+	return text, nil
 }
 
 // String names what a reference refers to; it never holds the value.

@@ -91,7 +91,7 @@ func kindOf(e ast.Expr) (kind, inner, step string) {
 		case "Ref":
 			return "reference", "Ref", ""
 		case "Address":
-			return "URL or reference", "", ""
+			return "string or reference", "Ref", ""
 		case "string", "int", "bool":
 			return e.Name, "", ""
 		case "float64":

@@ -28,10 +28,13 @@ func shape(n ast.Node, t reflect.Type, path string) *Error {
 	case t == reflect.TypeFor[Duration]():
 		return durationShape(n, path)
 	case t == reflect.TypeFor[Address]():
-		if _, ok := n.(ast.ScalarNode); ok {
+		if _, text := n.(*ast.StringNode); text {
 			return nil
 		}
-		return shape(n, reflect.TypeFor[Ref](), path)
+		if members(n) == nil {
+			return mistakeAt(n, path, "want a URL, or a reference to one: {env: NAME} or {file: PATH}")
+		}
+		return structShape(n, reflect.TypeFor[Ref](), path)
 	case t == reflect.TypeFor[Ref]():
 		if members(n) == nil {
 			return mistakeAt(n, path, "a secret is a reference and never a value: write {env: NAME} or {file: PATH}")

@@ -174,6 +174,9 @@ func checkTarget(cfg *config.Config, guard *netguard.Guard) func(event.ReplyTarg
 		if err := webhook.CheckHeaders(t.Headers); err != nil {
 			return err
 		}
+		if t.Secret == "" && cfg.DatabaseURL.Set() && cfg.Targets.SigningSecret == "" {
+			return problem.New(problem.Invalid, "signing_secret_required", "this daemon has no secret to sign webhooks with; several nodes share one: the operator names it in targets.signing_secret")
+		}
 		if _, ok := cfg.Secrets[t.Secret]; t.Secret != "" && !ok {
 			return problem.New(problem.Invalid, "unknown_secret", "no secret is named %.64q", t.Secret)
 		}
@@ -185,7 +188,7 @@ func checkTarget(cfg *config.Config, guard *netguard.Guard) func(event.ReplyTarg
 // at each attempt, so that a changed secret counts at once.
 func newSend(cfg *config.Config, sender *webhook.Sender, random io.Reader) (delivery.Sender, error) {
 	made := ""
-	if cfg.Targets.SigningSecret == "" {
+	if cfg.Targets.SigningSecret == "" && !cfg.DatabaseURL.Set() {
 		var err error
 		if made, err = madeSecret(SigningSecretPath(cfg), random); err != nil {
 			return nil, err
@@ -197,6 +200,8 @@ func newSend(cfg *config.Config, sender *webhook.Sender, random io.Reader) (deli
 			return cfg.Secret(config.Ref{Secret: name})
 		case made != "":
 			return made, nil
+		case cfg.Targets.SigningSecret == "":
+			return "", errors.New("targets.signing_secret is not set")
 		}
 		return cfg.Secret(config.Ref{Secret: cfg.Targets.SigningSecret})
 	}

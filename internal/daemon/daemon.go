@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/bus"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/engine"
@@ -86,6 +87,7 @@ type Daemon struct {
 	random    io.Reader
 	backend   backend // nil: the store is somebody else's
 	store     Store
+	node      eventlog.Node // this process life
 	tenure    *tenure.Tenure
 	hub       live.Hub
 	lane      *lane.Lane
@@ -100,6 +102,10 @@ type Daemon struct {
 	chores    chores
 	metrics   *metrics.Metrics
 	exporter  *otlp.Exporter // nil: nothing is sent
+	bus       *bus.Bus       // nil: there is none
+
+	// Of a cluster: other nodes use the store too.
+	shared bool
 
 	mu      sync.Mutex
 	ready   bool
@@ -124,6 +130,9 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	}
 	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
 	d.metrics = d.newMetrics()
+	if err := d.newNode(opt); err != nil {
+		return nil, err
+	}
 	if err := d.openStore(ctx, opt); err != nil {
 		return nil, err
 	}
@@ -163,10 +172,11 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if err := d.newTenure(opt, tools); err != nil {
+	d.newTenure(opt, tools)
+	if d.exporter, err = d.newExporter(opt); err != nil {
 		return err
 	}
-	if d.exporter, err = d.newExporter(opt); err != nil {
+	if err := d.openBus(opt); err != nil {
 		return err
 	}
 	l := d.cfg.Limits
@@ -188,7 +198,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		model = opt.Model
 	}
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
+		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(),
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
@@ -222,6 +232,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
+		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
@@ -257,6 +268,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	d.lane.Start()
 	d.delivery.Start()
 	d.chores.start(d)
+	d.startBus()
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()
@@ -321,6 +333,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	d.tenure.Stop(context.WithoutCancel(ctx)) // what is left belongs to whoever comes
 	d.snapshots.Stop(drain)
 	d.hub.Wait()
+	d.stopBus()
 	d.closeDoor(ctx)
 	for _, c := range d.closers {
 		c()

@@ -196,10 +196,17 @@ func (c *cast) between(route string, vendor http.Handler) http.Handler {
 	})
 }
 
-func newCast(t *testing.T, found string) *cast { return newCastOf(t, found, "") }
+func newCast(t *testing.T, found string) *cast { return newCastLike(t, found, "", 0) }
 
 // newCastOf is a cast whose routes say something more.
-func newCastOf(t *testing.T, found, more string) *cast {
+func newCastOf(t *testing.T, found, more string) *cast { return newCastLike(t, found, more, 0) }
+
+// newCastWithin is a cast whose models have a window of so many tokens; 0: their own.
+func newCastWithin(t *testing.T, found string, window int) *cast {
+	return newCastLike(t, found, "", window)
+}
+
+func newCastLike(t *testing.T, found, more string, window int) *cast {
 	t.Helper()
 	t.Setenv("HF_DIALECT_KEY", "key-of-the-dialect-tests")
 	c := &cast{house: &house{t: t}, plays: map[string][]said{}, requests: map[string]func() [][]byte{}, headers: map[string][]http.Header{}}
@@ -220,7 +227,13 @@ func newCastOf(t *testing.T, found, more string) *cast {
 		if v.name == "chat" || v.name == "openai" {
 			address += "/v1"
 		}
-		routes += fmt.Sprintf("  %s: "+strings.TrimSuffix(v.route, "}")+more+"}\n", v.name, address)
+		route := strings.TrimSuffix(fmt.Sprintf(v.route, address), "}") + more + "}"
+		if caps := fmt.Sprintf("capabilities: {context: %d", window); strings.Contains(route, "capabilities: {") && window > 0 {
+			route = strings.Replace(route, "capabilities: {", caps+", ", 1)
+		} else if window > 0 {
+			route = strings.TrimSuffix(route, "}") + ", " + caps + "}}"
+		}
+		routes += "  " + v.name + ": " + route + "\n"
 		c.requests[v.name] = requests
 		c.names = append(c.names, v.name)
 	}

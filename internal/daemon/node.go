@@ -7,8 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/metrics"
+	"github.com/holdfast-dev/holdfast/internal/postgres"
+	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -16,23 +20,52 @@ import (
 )
 
 // openStore opens the store that the configuration names.
-func (d *Daemon) openStore(ctx context.Context, opt Options) error {
-	if opt.Store != nil {
+func (d *Daemon) openStore(ctx context.Context, opt Options) (err error) {
+	switch {
+	case opt.Store != nil:
 		d.store = opt.Store
-	} else {
-		store, err := sqlite.Open(ctx, sqlite.Config{
+	case d.cfg.DatabaseURL.Set():
+		d.backend, err = d.openPostgres(ctx, opt)
+	default:
+		d.backend, err = sqlite.Open(ctx, sqlite.Config{
 			Dir: d.cfg.Path(d.cfg.DataDir), Sync: syncMode(d.cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion,
-			CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.Committed, OnBatch: d.batch,
+			CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, OnCommit: d.Committed, OnBatch: func(b sqlite.Batch) { d.metrics.Batch(metrics.Batch(b)) },
 		})
-		if err != nil {
-			return err
-		}
-		d.backend, d.store = store, store
+	}
+	if err != nil {
+		return err
+	}
+	if d.backend != nil {
+		d.store = d.backend
 	}
 	if opt.WrapStore != nil {
 		d.store = opt.WrapStore(d.store)
 	}
 	return nil
+}
+
+// openPostgres connects to the database that the nodes share. The data directory
+// holds what is of this node alone.
+func (d *Daemon) openPostgres(ctx context.Context, opt Options) (backend, error) {
+	url, err := d.cfg.Database()
+	if err != nil {
+		return nil, d.cfg.Mistake("database_url", "%v", err)
+	}
+	if err := os.MkdirAll(d.cfg.Path(d.cfg.DataDir), 0o700); err != nil {
+		return nil, err
+	}
+	return postgres.Open(ctx, postgres.Config{
+		URL: url, Sync: syncMode(d.cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion, Program: session.StateVersion,
+		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, Log: d.log, Node: d.node.ID,
+		OnCommit: d.Committed, OnBatch: func(b postgres.Batch) { d.metrics.Batch(metrics.Batch(b)) },
+		OnNews: func(news []postgres.News) {
+			heard := make([]eventlog.News, len(news))
+			for i, n := range news {
+				heard[i] = eventlog.News(n)
+			}
+			d.Heard(heard)
+		},
+	})
 }
 
 func syncMode(s string) string {
@@ -49,8 +82,8 @@ func (d *Daemon) closeStore(ctx context.Context) error {
 	return d.backend.Close(context.WithoutCancel(ctx))
 }
 
-// newTenure makes the lease of this process.
-func (d *Daemon) newTenure(opt Options, tools []tool.Tool) error {
+// newNode names this process life.
+func (d *Daemon) newNode(opt Options) error {
 	life, err := event.NewRunID(opt.Random)
 	if err != nil {
 		return err
@@ -59,27 +92,38 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) error {
 	if err != nil {
 		host = "unknown"
 	}
-	node := eventlog.Node{
+	d.node = eventlog.Node{
 		ID: eventlog.NodeID("gen_" + string(life[len("run_"):])), Name: fmt.Sprintf("%.64s/%d", host, os.Getpid()), Version: version.Version,
 	}
+	return nil
+}
+
+// newTenure makes the lease of this process.
+func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
+	node, ttl := d.node, d.leaseTTL(opt)
+	d.shared = ttl > 0
 	for _, t := range append(tools, opt.Tools...) {
 		if at, ok := t.(tool.Rooted); ok && !slices.Contains(node.Roots, at.Root()) {
 			node.Roots = append(node.Roots, at.Root())
 		}
 	}
 	d.tenure = tenure.New(tenure.Config{
-		Nodes: d.store, Node: node, TTL: d.leaseTTL(opt), Logger: d.log,
+		Nodes: d.store, Node: node, TTL: ttl, Logger: d.log,
 		Load: func() (int, int) { return d.lane.Active(), d.lane.Most() },
 		Look: func(mine bool) {
 			d.lane.Look(mine)
 			d.delivery.Look(mine)
 		},
 	})
-	return nil
 }
 
 // leaseTTL is how long a lease runs; 0 where this process is the only one.
-func (d *Daemon) leaseTTL(opt Options) time.Duration { return opt.Lease }
+func (d *Daemon) leaseTTL(opt Options) time.Duration {
+	if d.cfg.DatabaseURL.Set() {
+		return d.cfg.Lease.TTL.Or(config.DefaultLease)
+	}
+	return opt.Lease
+}
 
 // Committed runs on the log's writer, in the order of commits: it counts, rings
 // who reads the streams, and wakes the rooms whose work may have come.

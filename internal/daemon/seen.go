@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
-	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -26,6 +25,7 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 		Backlog:        func(ctx context.Context) (eventlog.Backlog, error) { return d.store.Backlog(ctx) },
 		Waiting:        d.waiting,
 		ActiveSessions: func() int { return d.lane.Active() },
+		Bus:            d.busStats,
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
 }
@@ -86,8 +86,6 @@ func (d *Daemon) stopExporter(ctx context.Context) {
 	defer cancel()
 	d.exporter.Stop(ctx)
 }
-
-func (d *Daemon) batch(b sqlite.Batch) { d.metrics.Batch(metrics.Batch(b)) }
 
 // meteredRoutes are the routes whose calls are counted under their own names.
 func meteredRoutes(cfg *config.Config) []metrics.Route {

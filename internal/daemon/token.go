@@ -35,7 +35,14 @@ func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err
 			return "", errors.New("HOLDFAST_TOKEN must hold at least 16 characters")
 		}
 		row.Hash = httpapi.TokenHash(given)
-		return "", d.store.AddToken(ctx, row)
+		if err := d.store.AddToken(ctx, row); err != nil {
+			have, lerr := d.store.ListTokens(ctx)
+			if lerr == nil && len(have) > 0 { // another node began at the same moment
+				return "", nil
+			}
+			return "", err
+		}
+		return "", nil
 	}
 	text, row, err := httpapi.NewToken(d.random, "first", "admin", "", time.Now())
 	if err != nil {

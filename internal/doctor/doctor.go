@@ -1,6 +1,6 @@
 // Package doctor looks at everything that a daemon needs before it runs, and at
 // one that runs: configuration, secrets, data directory, disk, clock, listener,
-// database and the way to the models. Each finding says what to do. It changes
+// database, bus and the way to the models. Each finding says what to do. It changes
 // nothing but a file of its own in the data directory, which it takes away again,
 // and no secret is in what it tells.
 package doctor
@@ -78,6 +78,7 @@ func Examine(ctx context.Context, in Input) []Finding {
 	p.clock(began, time.Now())
 	p.daemon(ctx)
 	p.listener()
+	p.bus(ctx)
 	p.routes(ctx)
 	return p.found
 }

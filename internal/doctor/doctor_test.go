@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -170,6 +172,41 @@ func TestVendors(t *testing.T) {
 	p.route(t.Context(), "x", config.Route{Provider: "openai_compatible", BaseURL: "http://192.0.2.1/v1", APIKey: &config.Ref{Env: "X"}})
 	want(t, p.found, "route x", Warn, "unencrypted")
 	want(t, p.found, "route x", Fail, "no answer within 1ns")
+}
+
+// The bus is asked with its credentials, and they are in nothing that is told.
+func TestBus(t *testing.T) {
+	s, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, Username: "holdfast", Password: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	at := s.Addr().String()
+	scripted := "  a: {provider: scripted, script: s.yaml}"
+	cfg := configured(t, scripted, "bus_url: {env: HF_DOCTOR_BUS}")
+	for _, c := range []struct {
+		url   string
+		level Level
+		text  string
+	}{
+		{"", Fail, "HF_DOCTOR_BUS is not set"},
+		{"nats://holdfast:" + key + "@" + at, OK, at + " answers"},
+		{"nats://holdfast:wrong" + key + "@" + at, Fail, "uthoriz"},
+		{"nats://holdfast:" + key + "@127.0.0.1:1", Fail, ""},
+		{"redis://" + key + "@h", Fail, "env HF_DOCTOR_BUS holds cannot be used"},
+	} {
+		t.Setenv("HF_DOCTOR_BUS", c.url)
+		want(t, examine(t, Input{Config: cfg}), "bus", c.level, c.text)
+	}
+	for _, f := range examine(t, Input{Config: configured(t, scripted)}) {
+		if f.Check == "bus" {
+			t.Errorf("there is none: %+v", f)
+		}
+	}
 }
 
 func TestSkew(t *testing.T) {

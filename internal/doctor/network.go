@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/internal/bus"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 )
@@ -84,6 +85,33 @@ func (p *patient) socket(check, path string) {
 		return
 	}
 	p.add(check, OK, "", "unix:%s is for the daemon's user only; it wants no token", path)
+}
+
+// bus says whether the bus between nodes can be used.
+func (p *patient) bus(ctx context.Context) {
+	if !p.cfg.BusURL.Set() {
+		return
+	}
+	const check = "bus"
+	address, err := p.cfg.Bus()
+	if err != nil {
+		p.add(check, Fail, "set what bus_url refers to; the daemon works without it, and shows no live text of other nodes", "%v", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	server, err := bus.Probe(ctx, address)
+	if err != nil {
+		p.add(check, Fail, "see that bus_url is right, that the server runs and takes the credentials; the daemon works without it, and shows no live text of other nodes", "%v", err)
+		return
+	}
+	for _, one := range strings.Split(address, ",") {
+		if u, err := url.Parse(strings.TrimSpace(one)); err == nil && u.Scheme != "tls" && !loopback(u.Hostname()) {
+			p.add(check, Warn, "use tls, or a network that nobody else is on", "live text of sessions goes to %s unencrypted", u.Host)
+			return
+		}
+	}
+	p.add(check, OK, "", "%s answers", server)
 }
 
 // vendor is how a provider is asked for its models.

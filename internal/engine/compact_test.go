@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -228,4 +229,67 @@ func TestAskedCompaction(t *testing.T) { // C50
 		}
 		h.verify()
 	})
+}
+
+// A compaction that the log refuses for good ends, once and clearly; with it the
+// run that it was for, and of a session at rest nothing else.
+func TestRefusedCompaction(t *testing.T) {
+	malformed := eventlog.Malformed(errors.New("too large"), "the database refuses it")
+	for _, asked := range []bool{false, true} {
+		for _, typ := range []event.Type{event.TypeCompactionStarted, event.TypeContextCompacted} {
+			synctest.Test(t, func(t *testing.T) {
+				h, _, s, id := twoRuns(t, []step{tooLarge(), say(summaryOfTests), say("second answer")})
+				defer h.close()
+				if asked {
+					h.model.(*play).steps = []step{say("first answer"), say("second answer"), say(summaryOfTests), say("third answer")}
+					h.drive(h.eng, s.ID)
+					if _, _, err := h.adm.Compact(t.Context(), admission.Caller{}, s); err != nil {
+						t.Fatal(err)
+					}
+				}
+				eng, log := h.faultyEngine("gen_2")
+				log.set(func(a eventlog.Append) (error, error) {
+					if has(a, typ) {
+						return malformed, nil
+					}
+					return nil, nil
+				}, nil)
+				h.drive(eng, s.ID)
+				want := "failed"
+				if asked {
+					want = "completed"
+				}
+				h.status(id, want)
+				if f := all[*event.CompactionFailed](h, s.ID); (asked || typ == event.TypeContextCompacted) && (len(f) != 1 || f[0].Code != session.CodeRefused) {
+					t.Errorf("%v %s: %+v", asked, typ, f)
+				}
+				if ids, err := h.store.Unfinished(t.Context()); err != nil || len(ids) > 0 {
+					t.Errorf("%v %s: unfinished %v %v", asked, typ, ids, err)
+				}
+				settled(t, h.events(s.ID.Stream()))
+				h.verify()
+			})
+		}
+	}
+}
+
+// Nothing but an overflow sets a compaction off, and that one.
+func TestOnlyOverflowIsCompacted(t *testing.T) { // C43
+	for _, class := range []llm.Class{
+		llm.Auth, llm.Billing, llm.RateLimit, llm.Overloaded, llm.ContextOverflow, llm.ContentFilter, llm.InvalidRequest,
+		llm.Transport, llm.Truncated, llm.Server, llm.UnknownClass,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, _, s, id := twoRuns(t, []step{breaks(&llm.Error{Class: class, Status: 400, Message: "maximum context length, too many tokens"}), say(summaryOfTests)})
+			defer h.close()
+			h.drive(h.eng, s.ID)
+			want := 0
+			if class == llm.ContextOverflow {
+				want = 1
+			}
+			if n := len(all[*event.CompactionStarted](h, s.ID)); n != want {
+				t.Errorf("%s: %d compactions (%s)", class, n, h.run(id).Status)
+			}
+		})
+	}
 }

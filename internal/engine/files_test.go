@@ -292,7 +292,8 @@ func TestDeathBetweenSnapshots(t *testing.T) {
 func TestStopDuringSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{}
-		d.capture = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		ended := 0
+		d.capture = func(ctx context.Context) error { <-ctx.Done(); ended++; return ctx.Err() }
 		add := d.adds("add", nil)
 		h, _ := staged(t, []step{call("add", "{}"), say("done")}, add)
 		defer h.close()
@@ -305,8 +306,8 @@ func TestStopDuringSnapshot(t *testing.T) {
 		l.ring()
 		synctest.Wait()
 		h.status(id, "cancelled")
-		if time.Since(began) != 0 || add.runs() != 0 {
-			t.Errorf("after %v, %d runs", time.Since(began), add.runs())
+		if time.Since(began) != 0 || add.runs() != 0 || ended != 1 {
+			t.Errorf("after %v, %d runs, %d snapshots ended", time.Since(began), add.runs(), ended)
 		}
 		next := h.submit(s, "again")
 		d.mu.Lock()

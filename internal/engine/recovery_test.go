@@ -100,6 +100,12 @@ func TestCutAfterOutput(t *testing.T) {
 		{"filtered", parts(append(text, llm.Part{Kind: llm.Finish, Reason: llm.FinishFilter})...), "content_filter", 1, false},
 		{"refused in the middle", breaks(llm.Errorf(llm.InvalidRequest, "no"), text...), "invalid_request", 1, false},
 		{"out of money in the middle", breaks(llm.Errorf(llm.Billing, "no"), text...), "billing", 1, false},
+		{"text, then a panic", func(ctx context.Context, req *llm.Request, yield func(llm.Part) error) error {
+			if err := parts(text...)(ctx, req, yield); err != nil {
+				return err
+			}
+			panic("odd bytes")
+		}, "invalid_request", 1, false},
 		{"out of order", parts(append(text, llm.Part{Kind: llm.TextStart})...), "protocol", 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {

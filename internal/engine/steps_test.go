@@ -3,9 +3,11 @@ package engine_test
 import (
 	"log/slog"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/engine"
@@ -116,4 +118,56 @@ func TestLastStepIsTold(t *testing.T) {
 			t.Error("a run without tools is told that it has none")
 		}
 	})
+}
+
+// A call that is declined, an interrupt, a cancel and the end of the process
+// are four things with records of their own. A declined call is an answer to
+// the model, which goes on; the end of the process is no word on the run (C48).
+func TestFourWaysToStop(t *testing.T) {
+	denied := newFake("wipe", tool.Irreversible, gives("gone"))
+	denied.def.Policy = tool.Deny
+	slow := newFake("slow", tool.Read, waits(time.Minute, "done"))
+	for name, row := range map[string]struct {
+		first  step
+		stop   func(h *house, s eventlog.SessionRow, id event.RunID, l *life)
+		status string
+		want   []event.Type // of these, which are in the log
+	}{
+		"declined":    {call("wipe", "{}"), func(*house, eventlog.SessionRow, event.RunID, *life) {}, "completed", []event.Type{event.TypeToolRejected, event.TypeRunCompleted}},
+		"interrupted": {call("slow", "{}"), func(h *house, s eventlog.SessionRow, id event.RunID, _ *life) { h.stop(s, id, true) }, "interrupted", []event.Type{event.TypeInterruptRequested, event.TypeToolInterrupted, event.TypeRunInterrupted}},
+		"cancelled":   {call("slow", "{}"), func(h *house, s eventlog.SessionRow, id event.RunID, _ *life) { h.stop(s, id, false) }, "cancelled", []event.Type{event.TypeCancelRequested, event.TypeToolInterrupted, event.TypeRunCancelled}},
+		"drained":     {call("slow", "{}"), func(_ *house, _ eventlog.SessionRow, _ event.RunID, l *life) { l.drain() }, "completed", []event.Type{event.TypeRunCompleted}},
+		"killed":      {call("slow", "{}"), func(_ *house, _ eventlog.SessionRow, _ event.RunID, l *life) { l.kill() }, "completed", []event.Type{event.TypeRunCompleted}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, _ := staged(t, []step{row.first, say("done")}, denied, slow)
+				defer h.close()
+				s := h.session(&api.CreateSession{})
+				id := h.submit(s, "go")
+				l := h.begin(h.eng, s.ID)
+				<-time.After(time.Second)
+				row.stop(h, s, id, l)
+				l.ring()
+				synctest.Wait()
+				l.kill()
+				h.drive(h.other("gen_2", denied, slow), s.ID)
+				h.status(id, row.status)
+				var got []event.Type
+				events := h.events(s.ID.Stream())
+				for _, e := range events {
+					switch e.Type {
+					case event.TypeToolRejected, event.TypeInterruptRequested, event.TypeCancelRequested, event.TypeToolInterrupted,
+						event.TypeRunCompleted, event.TypeRunInterrupted, event.TypeRunCancelled, event.TypeRunFailed:
+						got = append(got, e.Type)
+					}
+				}
+				if !slices.Equal(got, row.want) || denied.runs() != 0 {
+					t.Errorf("recorded %v, want %v", got, row.want)
+				}
+				settled(t, events)
+				h.verify()
+			})
+		})
+	}
 }

@@ -256,6 +256,68 @@ func TestSymlinkRace(t *testing.T) {
 	h.noSecret("TOPSECRET")
 }
 
+// The same at the worst moment: what was looked at is another thing when it is opened.
+func TestSwappedWhileLookedAt(t *testing.T) {
+	for name, row := range map[string]struct {
+		swap func(h *house) // of a, which is looked at
+		dir  bool
+		want string
+	}{
+		"a folder by a link to another":     {func(h *house) { h.must(os.Symlink("other", filepath.Join(h.dir, "a"))) }, true, "added a"},
+		"a folder by a link that leads out": {func(h *house) { h.must(os.Symlink("/", filepath.Join(h.dir, "a"))) }, true, "added a"},
+		"a folder by another":               {func(h *house) { h.write("a/f", "swapped") }, true, "added a"},
+		"a file by a link to another":       {func(h *house) { h.must(os.Symlink("other/f", filepath.Join(h.dir, "a"))) }, false, ""},
+		"a file by a link that leads out":   {func(h *house) { h.must(os.Symlink("/etc/passwd", filepath.Join(h.dir, "a"))) }, false, "added a"},
+		"a file by a pipe":                  {func(h *house) { h.must(syscall.Mkfifo(filepath.Join(h.dir, "a"), 0o600)) }, false, ""},
+		"a file by a folder":                {func(h *house) { h.write("a/f", "swapped") }, false, ""},
+		"a file by nothing":                 {func(*house) {}, false, ""},
+		"a file by another":                 {func(h *house) { h.write("a", "swapped") }, false, "added a 0>7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			h.write("other/f", "others") // as long and as old as what it is mistaken for
+			at := "a"
+			if row.dir {
+				at = "a/f"
+			}
+			h.write(at, "inside")
+			then := time.Now().Add(-time.Hour)
+			h.must(os.Chtimes(filepath.Join(h.dir, "other/f"), then, then))
+			h.must(os.Chtimes(filepath.Join(h.dir, at), then, then))
+			h.store.looked = func(path string) {
+				if path == "a" {
+					h.store.looked = nil
+					h.must(os.Rename(filepath.Join(h.dir, "a"), filepath.Join(h.dir, ".holdfast-gone")))
+					row.swap(h)
+				}
+			}
+			files, _, err := h.store.Diff(context.Background(), h.at.Space, Empty, h.capture(), false)
+			h.must(err)
+			got := ""
+			for _, f := range files {
+				if f.Path != "other/f" {
+					got += fmt.Sprintf("%s %s 0>%d", f.Kind, f.Path, f.New)
+					if strings.Contains(f.Text, "others") || strings.Contains(f.Text, "root:") {
+						t.Errorf("a link was followed: %+v", f)
+					}
+				}
+			}
+			if !strings.HasPrefix(got, row.want) || row.want == "" && got != "" {
+				t.Errorf("%q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
+// age makes what is remembered of files so old that it is believed.
+func (h *house) age() {
+	sp := h.store.spaces[h.at.Space]
+	for name, st := range sp.index {
+		st.read += int64(time.Hour)
+		sp.index[name] = st
+	}
+}
+
 // What is too large is named and not held; a change of it is seen.
 func TestHugeFile(t *testing.T) {
 	h := newHouse(t)
@@ -321,6 +383,32 @@ func TestCaps(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is too large is found out before it is written, and what was written of
+// one that became too large does not stay.
+func TestTooLargeLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, func(c *Config) { c.TreeBytes = 1000 })
+		h.write("a", strings.Repeat("a", 600))
+		h.write("b", strings.Repeat("b", 600))
+		if _, err := h.try(); !errors.Is(err, ErrTooLarge) || h.store.reads.Load() != 0 || h.objects() != 0 {
+			t.Errorf("%v after %d reads, %d objects", err, h.store.reads.Load(), h.objects())
+		}
+		h.must(os.Remove(filepath.Join(h.dir, "b")))
+		time.Sleep(time.Hour)
+		tree := h.capture()
+		h.write("0", strings.Repeat("0", 600)) // read first
+		if _, err := h.try(); !errors.Is(err, ErrTooLarge) {
+			t.Error(err)
+		}
+		h.store.work.Wait()
+		if h.objects() != 2 {
+			t.Errorf("%d objects", h.objects())
+		}
+		h.same(h.changes(Empty, tree), "added a 0>600")
+		h.store.Close()
+	})
 }
 
 // longPath makes folders whose path is longer than the system takes at once.
@@ -474,9 +562,21 @@ func TestSweep(t *testing.T) {
 	if _, _, err := h.store.Changes(context.Background(), h.at.Space, trees[2], trees[5], 9); !errors.Is(err, ErrGone) {
 		t.Errorf("of a tree that went: %v", err)
 	}
-	// A file that comes back is written again, though it is remembered as read.
-	h.write("f", "version 0")
-	h.same(h.changes(trees[5], h.capture()), "modified f 9>9")
+	// What went is written again, though it is remembered as read.
+	h.write("g", "of one tree only")
+	with := h.capture()
+	h.age()
+	h.must(os.RemoveAll(h.store.path(h.at.Space, "refs", h.at.Session)))
+	h.sweep()
+	if h.objects() != 0 {
+		t.Errorf("%d objects", h.objects())
+	}
+	if h.capture() != with {
+		t.Error("another tree")
+	}
+	if files, _, err := h.store.Diff(context.Background(), h.at.Space, Empty, with, false); err != nil || len(files) != 3 {
+		t.Errorf("%+v %v", files, err)
+	}
 }
 
 // A space that is too large gives older trees up.
@@ -507,7 +607,7 @@ func TestErase(t *testing.T) {
 	}
 	h.capture() // and works again
 
-	h.at = Place{"shared", "ses_a"}
+	h.at = Place{"shared-1", "ses_a"}
 	h.write("f", "of both")
 	both := h.capture()
 	h.write("f", "ONLY-A")
@@ -517,17 +617,17 @@ func TestErase(t *testing.T) {
 	h.capture()
 	ids, err := h.store.Sessions()
 	h.must(err)
-	h.same(ids, "ses_1", "ses_a", "ses_b", "shared")
+	h.same(ids, "ses_1", "ses_a", "ses_b")
 	h.must(h.store.Erase(context.Background(), "ses_a"))
 	h.noSecret("ONLY-A")
 	h.same(h.changes(Empty, both), "added f 0>7")
 	ids, err = h.store.Sessions()
 	h.must(err)
-	h.same(ids, "ses_1", "ses_b", "shared")
+	h.same(ids, "ses_1", "ses_b")
 	h.must(h.store.Erase(context.Background(), "ses_a"))
 	for _, name := range []string{"../ses_b", "", ".", "a/b"} {
 		h.must(h.store.Erase(context.Background(), name))
-		if _, err := h.store.Capture(context.Background(), Place{"shared", name}, h.open); err == nil {
+		if _, err := h.store.Capture(context.Background(), Place{"shared-1", name}, h.open); err == nil {
 			t.Errorf("%q is taken for a session", name)
 		}
 		if _, err := h.store.Capture(context.Background(), Place{name, "ses_b"}, h.open); err == nil {
@@ -539,26 +639,26 @@ func TestErase(t *testing.T) {
 // What a process left that died while it made a snapshot, or erased, is swept.
 func TestLeftovers(t *testing.T) {
 	h := newHouse(t)
-	h.at = Place{"shared", "ses_a"}
+	h.at = Place{"shared-1", "ses_a"}
 	h.write("f", "kept")
 	tree := h.capture()
 	n := h.objects()
-	h.must(h.store.begin("shared"))
-	_, _, err := h.store.put("shared", []byte("nobody refers to it"))
+	h.must(h.store.begin("shared-1"))
+	_, _, err := h.store.put("shared-1", []byte("nobody refers to it"))
 	h.must(err)
-	h.must(os.WriteFile(h.store.path("shared", "objects", tempName+"x"), []byte("half"), 0o600))
+	h.must(os.WriteFile(h.store.path("shared-1", "objects", tempName+"x"), []byte("half"), 0o600))
 	h.must(h.store.Tidy(context.Background(), 10))
 	if h.objects() != n {
 		t.Errorf("%d objects, want %d", h.objects(), n)
 	}
-	if _, err := os.Lstat(h.store.path("shared", busy)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(h.store.path("shared-1", busy)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is still marked: %v", err)
 	}
 	h.same(h.changes(Empty, tree), "added f 0>4")
 	// Killed after the trees of a session were let go, before the sweep.
 	refs, err := h.store.refs(h.at)
 	h.must(err)
-	h.must(os.Remove(h.store.path("shared", "refs", "ses_a", refs[0].name)))
+	h.must(os.Remove(h.store.path("shared-1", "refs", "ses_a", refs[0].name)))
 	ids, err := h.store.Sessions()
 	h.must(err)
 	if !slices.Contains(ids, "ses_a") {
@@ -737,11 +837,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	began := time.Now()
 	h.capture()
 	first := time.Since(began)
-	sp := h.store.spaces["ses_1"]
-	for name, st := range sp.index { // old enough
-		st.read += int64(time.Hour)
-		sp.index[name] = st
-	}
+	h.age()
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
@@ -750,4 +846,22 @@ func BenchmarkUnchanged(b *testing.B) {
 		h.capture()
 	}
 	b.ReportMetric(float64(first.Milliseconds()), "first-ms")
+}
+
+// What a step costs in a workspace of ten files: two snapshots and a comparison.
+func BenchmarkStep(b *testing.B) {
+	h := newHouse(b)
+	for i := range 10 {
+		h.write(fmt.Sprintf("d%d/f%d.go", i/5, i), "package d\n")
+	}
+	n := 0
+	for b.Loop() {
+		from := h.capture()
+		n++
+		h.write("one", fmt.Sprint(n))
+		to := h.capture()
+		if _, _, err := h.store.Changes(context.Background(), h.at.Space, from, to, 100); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

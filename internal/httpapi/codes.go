@@ -100,6 +100,7 @@ var codes = map[string]code{
 	"too_many_tools":                     {[]int{413}, "There are too many tools."},
 	"unknown_parameter":                  {[]int{400}, "The operation has no such query parameter; the detail names those it has."},
 	"unknown_route":                      {[]int{400}, "No route has this name."},
+	"signing_secret_required":            {[]int{400}, "The daemon has no secret to sign webhooks with: the operator sets `targets.signing_secret`."},
 	"unknown_secret":                     {[]int{400}, "No configured secret has this name."},
 	"unknown_tool":                       {[]int{400, 409}, "No configured tool has this name (409: not any more)."},
 	"unsupported_media_type":             {[]int{415}, "The body is not sent as `application/json`."},
@@ -113,7 +114,7 @@ var (
 	inputCodes   = []string{"input_contract_schema_unsupported"}
 	outputCodes  = []string{"output_contract_schema_unsupported"}
 	routeCodes   = []string{"unknown_route", "invalid_model"}
-	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "unknown_secret"}
+	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "signing_secret_required", "unknown_secret"}
 	changeCodes  = []string{"session_closed", "settings_conflict"}
 	assetCodes   = []string{"asset_quota", "asset_too_large", "empty_asset", "unsupported_asset_type"}
 	replayCodes  = []string{"delivery_state_conflict"}

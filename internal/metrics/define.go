@@ -106,6 +106,7 @@ func (m *Metrics) define() {
 
 	m.gaugeFunc("holdfast_sessions_active", "Sessions that are worked on now.", m.cfg.ActiveSessions)
 	m.gaugeFunc("holdfast_stream_subscribers", "Open event streams (SSE).", m.cfg.Subscribers)
+	m.bus()
 	s.exports = m.counter("holdfast_telemetry_exports_total", "Requests to the OTLP collector, by signal and outcome (sent, refused, failed).", "signal", "outcome")
 	s.exportDrops = m.counter("holdfast_telemetry_dropped_total", "What the collector will not get: traces of runs, sendings of metrics.", "signal")
 	s.untracked = m.counter("holdfast_metrics_untracked_total", "Runs and calls that began while too many were remembered: they are counted, their durations and routes are not.").WithLabelValues()
@@ -138,6 +139,36 @@ func (m *Metrics) gaugeFunc(name, help string, f func() int) {
 		}
 		return float64(f())
 	}), "gauge", name, help, nil)
+}
+
+// bus makes the metrics of the bus between nodes.
+func (m *Metrics) bus() {
+	now := func() Bus {
+		if m.cfg.Bus == nil {
+			return Bus{}
+		}
+		return m.cfg.Bus()
+	}
+	one := func(yes bool) int {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	m.gaugeFunc("holdfast_bus_configured", "Whether there is a bus between nodes: 1, or 0.", func() int { return one(now().Configured) })
+	m.gaugeFunc("holdfast_bus_connected", "Whether the bus between nodes can be used now: 1, or 0.", func() int { return one(now().Connected) })
+	m.gaugeFunc("holdfast_bus_peers", "Other nodes that were heard of on the bus in the last seconds.", func() int { return now().Peers })
+	m.gaugeFunc("holdfast_bus_subjects", "Sessions whose live deltas are subscribed to on the bus.", func() int { return now().Subjects })
+	m.counterFunc("holdfast_bus_connects_total", "Connections to the bus that were made.", func() uint64 { return now().Connects })
+	m.counterFunc("holdfast_bus_messages_sent_total", "Messages that were sent on the bus, with deltas or without.", func() uint64 { return now().Messages })
+	m.counterFunc("holdfast_bus_deltas_sent_total", "Live deltas that were sent because another node wanted them.", func() uint64 { return now().Sent })
+	m.counterFunc("holdfast_bus_deltas_received_total", "Live deltas that came from other nodes.", func() uint64 { return now().Received })
+	m.counterFunc("holdfast_bus_deltas_dropped_total", "Live deltas that could not be sent, because the bus was away or too slow. Readers are told.", func() uint64 { return now().Dropped })
+	m.counterFunc("holdfast_bus_messages_missed_total", "Messages that came faster than they could be read, or that could not be read.", func() uint64 { return now().Missed })
+}
+
+func (m *Metrics) counterFunc(name, help string, f func() uint64) {
+	m.add(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(f()) }), "counter", name, help, nil)
 }
 
 func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {

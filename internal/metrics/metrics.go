@@ -42,7 +42,17 @@ type Config struct {
 	Backlog func(ctx context.Context) (eventlog.Backlog, error)
 	// Subscribers, ActiveSessions and Waiting are asked at each scrape.
 	Subscribers, ActiveSessions, Waiting func() int
-	Logger                               *slog.Logger // default: none
+	// Bus is asked at each scrape.
+	Bus    func() Bus
+	Logger *slog.Logger // default: none
+}
+
+// Bus is what the bus between nodes has done since the process began.
+type Bus struct {
+	Configured, Connected           bool
+	Peers, Subjects                 int
+	Connects, Messages              uint64
+	Sent, Received, Dropped, Missed uint64
 }
 
 // Metrics is one registry and what fills it. It is safe for concurrent use.

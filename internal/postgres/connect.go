@@ -38,7 +38,7 @@ func (s *Store) sessionSettings() [][2]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	list := [][2]string{
 		{"statement_timeout", ms(statement)}, {"lock_timeout", ms(waitForLock)}, {"idle_in_transaction_session_timeout", ms(idleInTx)},
-		{"enable_seqscan", "off"}, {"enable_hashjoin", "off"}, {"enable_mergejoin", "off"}, {"jit", "off"},
+		{"enable_seqscan", "off"}, {"enable_bitmapscan", "off"}, {"enable_hashjoin", "off"}, {"enable_mergejoin", "off"}, {"jit", "off"},
 	}
 	if s.cfg.Sync == SyncNormal {
 		list = append(list, [2]string{"synchronous_commit", "off"})
@@ -138,7 +138,7 @@ func (s *Store) look(ctx context.Context, cc *pgx.ConnConfig, path string, hasPa
 	}
 	s.schema = schema
 	// A pooler gives a process id of its own making for cancelling.
-	if s.pooled = uint32(pid) != conn.PgConn().PID(); s.pooled {
+	if s.pooled = s.cfg.pooled || uint32(pid) != conn.PgConn().PID(); s.pooled {
 		s.cfg.Log.Info("a connection pooler stands before PostgreSQL: no statements are kept there, and what other nodes write is looked for and not announced",
 			"every", s.cfg.NewsEvery)
 	}

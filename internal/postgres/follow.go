@@ -32,13 +32,9 @@ func (s *Store) startFollowing(ctx context.Context) error {
 	f.at = at
 	s.follow = f
 	ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if s.cfg.OnNews != nil {
-		f.ended.Go(func() { f.run(ctx) })
-		if !s.pooled {
-			f.ended.Go(func() { f.listen(ctx) })
-		}
-	}
+	f.ended.Go(func() { f.run(ctx) })
 	if !s.pooled {
+		f.ended.Go(func() { f.listen(ctx) })
 		f.ended.Go(func() { f.tell(ctx) })
 	}
 	return nil
@@ -119,7 +115,10 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 			news = append(news, r.News)
 		}
 	}
-	if len(news) > 0 {
+	for _, n := range news {
+		f.s.tails.Drop(n.Stream)
+	}
+	if len(news) > 0 && f.s.cfg.OnNews != nil {
 		f.s.cfg.OnNews(news)
 	}
 	f.at = last

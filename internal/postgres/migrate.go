@@ -83,7 +83,7 @@ func (s *Store) alone(ctx context.Context, f func(tx pgx.Tx) error) error {
 // choose its plans.
 func unhurried(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),
-		set_config('idle_in_transaction_session_timeout', '600000', true), set_config('enable_seqscan', 'on', true),
+		set_config('idle_in_transaction_session_timeout', '600000', true), set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),
 		set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`)
 	return err
 }

@@ -72,7 +72,7 @@ func (s *Store) foresee(r *request) error {
 		for _, c := range changes {
 			spec, err := storecore.CheckChange(c)
 			if err != nil {
-				return err
+				return eventlog.Malformed(err, "its rows")
 			}
 			if spec.Guarded && c.Op == derived.Insert {
 				r.guards = append(r.guards, guardOf(c))
@@ -88,8 +88,9 @@ type streamState struct {
 	holder  eventlog.NodeID
 	ready   bool
 	version int64
-	roots   []string // that an entry gave
+	roots   []string
 	moved   bool
+	rooted  bool // an entry gave other roots
 }
 
 // check says whether an entry may be appended here, and with which epoch. The
@@ -104,12 +105,21 @@ func (t *transaction) check(st *streamState, e *eventlog.Entry) (epoch int64, er
 			if !e.Claim {
 				return 0, fmt.Errorf("%w: %s is held by %s", eventlog.ErrFenced, e.Stream, st.holder)
 			}
-			until, alive, err := t.lease(st.holder)
+			l, err := t.lease(st.holder)
 			if err != nil {
 				return 0, err
 			}
-			if alive {
-				return 0, &eventlog.HeldError{Stream: e.Stream, By: st.holder, Until: until}
+			if l.alive {
+				return 0, &eventlog.HeldError{Stream: e.Stream, By: st.holder, Until: l.until}
+			}
+		}
+		if e.Claim && len(st.roots) > 0 {
+			l, err := t.lease(e.Node)
+			if err != nil {
+				return 0, err
+			}
+			if l.known && slices.ContainsFunc(st.roots, func(root string) bool { return !slices.Contains(l.roots, root) }) {
+				return 0, fmt.Errorf("%w: %s needs a workspace root that %s has not", eventlog.ErrFenced, e.Stream, e.Node)
 			}
 		}
 		if st.version > int64(t.s.cfg.Program) {
@@ -141,7 +151,7 @@ func (st *streamState) moves(e *eventlog.Entry, row *event.Row, wakes bool, prog
 		st.version = max(st.version, int64(program))
 	}
 	if len(e.Roots) > 0 {
-		st.roots = e.Roots
+		st.roots, st.rooted = e.Roots, true
 	}
 }
 
@@ -207,7 +217,7 @@ func (t *transaction) checkChanges(r *request, changes []derived.Change) error {
 	for i, c := range changes {
 		spec, err := storecore.CheckChange(c)
 		if err != nil {
-			return fmt.Errorf("append: %w", err)
+			return eventlog.Malformed(err, "append")
 		}
 		if !spec.Guarded || c.Op != derived.Insert {
 			continue

@@ -11,7 +11,11 @@
 // message, and the rows' end with the session's timeout. An append to a stream that
 // another process has locked goes out of the way of all others.
 //
-// Nothing of a stream is kept between transactions: what another process wrote is seen.
+// No transaction rests on what an earlier one saw: what another process wrote is
+// seen. The newest events that this process wrote are kept in memory for its readers.
+// Of those an answer may be shorter than it would be by what another process has
+// written in the last moments, of which the news are on their way; that there is
+// nothing more only the database says.
 package postgres
 
 import (
@@ -40,6 +44,7 @@ type (
 	Report        = storecore.Report
 	Batch         = storecore.Batch
 	NewerError    = storecore.NewerError
+	News          = eventlog.News
 )
 
 // The choices of Config.Sync.
@@ -47,13 +52,6 @@ const (
 	SyncFull   = "FULL"   // an append that returned survives as the database promises for a commit
 	SyncNormal = "NORMAL" // a crash of the database may take the last ones
 )
-
-// News is what another node wrote to a stream.
-type News struct {
-	Stream event.Stream
-	Head   int64 // sequence of the last event
-	Wakes  bool  // the stream wants work by it
-}
 
 // Config says how to open a store. The zero value of every member but URL and
 // Rows means its default.
@@ -89,8 +87,9 @@ type Config struct {
 	// OnBatch is told how each transaction went, after OnCommit and by the same rules.
 	OnBatch func(Batch)
 	// OnNews is told what other nodes wrote, in the order of the feed, from Open
-	// on: at once where the database can tell of it, else within NewsEvery. It may
-	// block, and then hears the rest later; it must not close the store.
+	// on: at once where the database can tell of it, else within NewsEvery. Reads
+	// show it from then on. It may block, and then hears the rest later; it must not
+	// close the store.
 	OnNews func([]News)
 
 	MaxBatch      int           // appends in one transaction; default 256, at most 4096
@@ -98,8 +97,11 @@ type Config struct {
 	QueueSize     int           // appends that may wait before callers do; default 1024
 	Conns         int           // connections, beside one that listens; default 16
 	MaxReadBytes  int           // bytes of data past which ReadBounded and Feed end early; default 1 MiB
+	TailBytes     int           // memory for the newest events, which are read most; default 2 MiB
 	NewsEvery     time.Duration // between two looks at the feed that nothing asked for; default 1 s
 	ConnectWithin time.Duration // for a connection to be made; default 10 s
+
+	pooled bool // as if a pooler stood in between: for tests
 }
 
 func (c *Config) complete() error {
@@ -120,9 +122,10 @@ func (c *Config) complete() error {
 	c.QueueSize = orDefault(c.QueueSize, 1024)
 	c.Conns = orDefault(c.Conns, 16)
 	c.MaxReadBytes = orDefault(c.MaxReadBytes, 1<<20)
+	c.TailBytes = orDefault(c.TailBytes, 2<<20)
 	c.NewsEvery = orDefault(c.NewsEvery, time.Second)
 	c.ConnectWithin = orDefault(c.ConnectWithin, 10*time.Second)
-	if min(c.Generation, c.Program, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.Conns, c.MaxReadBytes, int(c.NewsEvery), int(c.ConnectWithin)) < 0 {
+	if min(c.Generation, c.Program, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.Conns, c.MaxReadBytes, c.TailBytes, int(c.NewsEvery), int(c.ConnectWithin)) < 0 {
 		return errors.New("a bound is negative")
 	}
 	c.Conns = max(c.Conns, 4) // two write, and somebody reads
@@ -162,11 +165,13 @@ type Store struct {
 	queue *storecore.Queue[*request]
 	slow  chan *request // appends whose streams another process has locked
 	known knownStreams
+	tails *storecore.Tails
 	// beaten are the nodes that beat through this store.
 	beaten sync.Map
 	// commits is held from the last message of a transaction until its commit
 	// was told of, so that what was committed first is told of first.
 	commits sync.Mutex
+	between atomic.Bool // a transaction has sent its first message and waits for its turn with the last
 	follow  *follower
 
 	// working counts what Close waits for, beside the writers.
@@ -192,7 +197,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s := &Store{
-		cfg: cfg, queue: storecore.NewQueue[*request](cfg.QueueSize), slow: make(chan *request, cfg.QueueSize+cfg.MaxBatch), done: make(chan struct{}),
+		cfg: cfg, queue: storecore.NewQueue[*request](cfg.QueueSize), tails: storecore.NewTails(cfg.TailBytes), slow: make(chan *request, cfg.QueueSize+cfg.MaxBatch), done: make(chan struct{}),
 	}
 	s.random.r = cfg.Random
 	if err := s.start(ctx); err != nil {
@@ -258,7 +263,7 @@ func (s *Store) prepare(ctx context.Context, a eventlog.Append) (*request, error
 		return nil, err
 	}
 	if len(a.Entries) > maxEntries {
-		return nil, fmt.Errorf("%d entries; at most %d are taken", len(a.Entries), maxEntries)
+		return nil, eventlog.Malformed(nil, "%d entries; at most %d are taken", len(a.Entries), maxEntries)
 	}
 	r := &request{ctx: ctx, append: a, done: make(chan struct{}), since: time.Now()}
 	for i := range a.Entries {
@@ -266,6 +271,9 @@ func (s *Store) prepare(ctx context.Context, a eventlog.Append) (*request, error
 		// The events become the store's: a caller that gave up waiting may
 		// use its drafts again.
 		sealed, err := event.Seal(e.Stream, slices.Clone(e.Events), &s.random)
+		if errors.Is(err, event.ErrEncode) {
+			return nil, eventlog.Malformed(err, "an event cannot be written")
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -83,6 +82,8 @@ func schemaFor(t testing.TB, name string) string {
 	}
 	return withParam(t, testURL(), "search_path", schema)
 }
+
+func neturl(s string) (*url.URL, error) { return url.Parse(s) }
 
 func withParam(t testing.TB, to, name, value string) string {
 	t.Helper()
@@ -189,5 +190,3 @@ func (c conforming) Damage(t *testing.T, d storetest.Damage) {
 		t.Fatalf("damage %q", d.Kind)
 	}
 }
-
-var _ = errors.Is

@@ -99,6 +99,15 @@ func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limi
 	if limit <= 0 {
 		return nil, nil
 	}
+	select {
+	case <-s.queue.Closing(): // the database says how that went
+	default:
+		// Only what is there is told from memory: that there is no more is for
+		// the database to say, since another process may have written.
+		if list, ok := s.tails.Read(stream, max(after, 0), limit, maxBytes); ok && len(list) > 0 {
+			return list, ctx.Err()
+		}
+	}
 	list, err := readEvents(ctx, s, s.pool, stream, after, limit, maxBytes)
 	if err != nil {
 		return nil, s.readErr("read events", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,9 +55,12 @@ type transaction struct {
 	erase   event.SessionID
 }
 
+// lease is what a node's row says.
 type lease struct {
 	until time.Time
 	alive bool
+	known bool
+	roots []string
 }
 
 func newTransaction(ctx context.Context, s *Store, conn *pgx.Conn, patient bool) *transaction {
@@ -103,7 +107,7 @@ func (r *request) streamsOf() (moved, still []event.Stream) {
 const (
 	makeStreams = `INSERT INTO @.streams (stream, target, head, epoch, hash)
 		SELECT s, t, 0, 0, '' FROM unnest($1::text[], $2::boolean[]) AS u(s, t) ON CONFLICT (stream) DO NOTHING`
-	lockStreams = `SELECT stream, head, epoch, hash, holder, ready_since IS NOT NULL, version FROM @.streams
+	lockStreams = `SELECT stream, head, epoch, hash, holder, ready_since IS NOT NULL, version, roots FROM @.streams
 		WHERE stream = ANY($1::text[]) ORDER BY stream FOR UPDATE`
 	haveStreams = `SELECT stream FROM @.streams WHERE stream = ANY($1::text[])`
 	lockAssets  = `SELECT asset_id FROM @.assets WHERE asset_id = ANY($1::text[]) ORDER BY asset_id FOR KEY SHARE`
@@ -187,7 +191,7 @@ func (t *transaction) queueStreams(b *pgx.Batch, batch []*request) {
 			var stream string
 			st := &streamState{}
 			var hash []byte
-			if err := scanRow(rows, []any{&stream, &st.Seq, &st.Epoch, &hash, &st.holder, &st.ready, &st.version}); err != nil {
+			if err := scanRow(rows, []any{&stream, &st.Seq, &st.Epoch, &hash, &st.holder, &st.ready, &st.version, &st.roots}); err != nil {
 				return err
 			}
 			copy(st.Hash[:], hash)
@@ -340,20 +344,20 @@ func (t *transaction) lookFor(g guard) (bool, error) {
 	return there, rows.Err()
 }
 
-// lease says until when a node counts as alive. Only who meets a stream that
-// another node holds asks.
-func (t *transaction) lease(id eventlog.NodeID) (until time.Time, alive bool, err error) {
-	l, ok := t.leases[id]
-	if !ok {
-		err = t.conn.QueryRow(t.ctx, t.s.sql("SELECT until, NOT released AND until > clock_timestamp() FROM @.nodes WHERE node_id = $1"), toText(string(id))).
-			Scan(&l.until, &l.alive)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return l.until, false, err
-		}
-		l.until = l.until.UTC()
-		t.leases[id] = l
+// lease reads a node's row. Only who meets a stream that another node holds, or
+// claims one that needs roots, asks.
+func (t *transaction) lease(id eventlog.NodeID) (lease, error) {
+	if l, ok := t.leases[id]; ok {
+		return l, nil
 	}
-	return l.until, l.alive, nil
+	l, err := oneOf(t.ctx, t.s, t.conn, "SELECT until, NOT released AND until > clock_timestamp(), true, roots FROM @.nodes WHERE node_id = $1",
+		[]any{string(id)}, func(l *lease) []any { return []any{&l.until, &l.alive, &l.known, &l.roots} })
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return l, err
+	}
+	l.until = l.until.UTC()
+	t.leases[id] = l
+	return l, nil
 }
 
 // decide plans the appends of the batch one after the other. What touches a
@@ -400,6 +404,17 @@ func (t *transaction) decide(batch []*request) error {
 		return t.eraseContent()
 	}
 	return nil
+}
+
+// moved gives the streams that the transaction moves.
+func (t *transaction) moved() iter.Seq[event.Stream] {
+	return func(yield func(event.Stream) bool) {
+		for stream, st := range t.streams {
+			if st.moved && !yield(stream) {
+				return
+			}
+		}
+	}
 }
 
 // empty says whether there is nothing to write.
@@ -518,7 +533,7 @@ func (t *transaction) queueHeads(b *pgx.Batch) {
 		streams, heads, epochs = append(streams, toText(string(stream))), append(heads, st.Seq), append(epochs, st.Epoch)
 		hashes, holders, readies = append(hashes, st.Hash[:]), append(holders, toText(string(st.holder))), append(readies, st.ready)
 		versions = append(versions, int32(st.version))
-		if st.roots != nil {
+		if st.rooted {
 			defer b.Queue(t.s.sql(rootStream), toText(string(stream)), toTexts([]any{slices.Clone(st.roots)})[0])
 		}
 	}

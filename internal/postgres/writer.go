@@ -91,6 +91,11 @@ func (s *Store) commitAlone(r *request) {
 
 // fail tells who waits that the transaction failed.
 func (r *request) fail(err error) {
+	if code := codeOf(err); len(code) == 5 && (code[:2] == "22" || code[:2] == "23" || code[:2] == "54") {
+		// What the database refuses for what it is: values that it cannot take,
+		// rows that exist already, or that are too large.
+		err = eventlog.Malformed(err, "the database refuses it")
+	}
 	r.stamps, r.err = nil, fmt.Errorf("append: %w", err)
 	close(r.done)
 }
@@ -131,9 +136,13 @@ func (s *Store) attempt(batch []*request, patient bool) error {
 		}
 		return err
 	}
+	s.between.Store(true)
 	s.commits.Lock()
 	defer s.commits.Unlock()
+	s.between.Store(false)
+	s.tails.Move(t.moved(), t.erase != "")
 	if err = t.commit(); err != nil {
+		s.tails.Stay(t.moved())
 		t.rollback()
 		s.told(batch, began, err)
 		return err
@@ -141,15 +150,14 @@ func (s *Store) attempt(batch []*request, patient bool) error {
 	if err := t.afterwards(); err != nil {
 		s.cfg.Log.Error("look after a snapshot", "err", err)
 	}
-	for stream, st := range t.streams {
-		if st.moved {
-			s.known.add(stream)
-		}
+	for stream := range t.moved() {
+		s.known.add(stream)
 	}
 	var stamps []eventlog.Stamp
 	for _, r := range batch {
 		stamps = append(stamps, r.stamps...)
 	}
+	s.tails.Land(t.moved(), stamps)
 	if len(stamps) > 0 {
 		s.follow.wrote()
 		if s.cfg.OnCommit != nil {

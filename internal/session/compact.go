@@ -77,7 +77,7 @@ func (s *State) beginCompaction(w *script, why event.CompactionReason) bool {
 	if r.Step == nil {
 		step++
 	}
-	if plan == nil || !plan.Auto || s.Window.Failures >= MaxCompactionFailures || s.Window.Fresh || r.Tried == step {
+	if plan == nil || !plan.Auto || s.Window.Failures >= MaxCompactionFailures || r.Tried == step {
 		return false
 	}
 	if why == event.CompactAuto && !s.full(r.Created, 0) {
@@ -179,7 +179,7 @@ func (s *State) compacting() []Action {
 // a step, and before any of its output, the context is compacted.
 func (s *State) overflowed(w *script) bool {
 	st := s.Active.Step
-	return !st.Failed.Output && len(st.Kept) == 0 && s.beginCompaction(w, event.CompactOverflow)
+	return !st.Failed.Output && len(st.Kept) == 0 && len(st.Cut) == 0 && s.beginCompaction(w, event.CompactOverflow)
 }
 
 // overflow says whether the step ended in a request that was too large.

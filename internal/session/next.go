@@ -251,14 +251,15 @@ func (s *State) settle() []Action {
 		return decide(w)
 	}
 	var acts []Action
+	capture := false // of the workspace, before what waits for that
 	for i, c := range st.Calls {
 		if c.State == CallStarted {
 			acts = append(acts, RunTool{Call: c.ID, Attempt: c.Attempt})
 		}
-		if c.State == CallAllowed && !s.behind(i) && s.awaitsFiles(c) {
-			acts = append(acts, CaptureFiles{Step: st.ID})
-			break // there may be several that wait for it
-		}
+		capture = capture || c.State == CallAllowed && !s.behind(i) && s.awaitsFiles(c)
+	}
+	if capture {
+		acts = append(acts, CaptureFiles{Step: st.ID})
 	}
 	if acts != nil {
 		return acts

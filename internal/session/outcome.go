@@ -3,6 +3,7 @@ package session
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
@@ -128,7 +129,9 @@ func (s *State) requested(w *script, p *OutputPart, msg string) {
 	}
 	d.State, d.Maker = p.State, p.Maker
 	args, err := canonjson.Canonicalize([]byte(p.Text), canonjson.Limits{})
-	switch {
+	switch most := canonjson.DefaultLimits().Bytes; {
+	case len(p.Text) > most:
+		d.Malformed, d.Raw = "they are larger than "+strconv.Itoa(most)+" bytes", event.TextContent(p.Text)
 	case err != nil:
 		d.Malformed, d.Raw = "not one strict JSON value", event.TextContent(p.Text)
 	case args[0] != '{':

@@ -14,6 +14,10 @@ import (
 func Refused(s *State, why string) []event.Event {
 	message := "the log refuses what the run came to, and would refuse it again: " + why
 	r := s.Active
+	compaction := s.refusedCompaction(message)
+	if r == nil && compaction != nil {
+		return compaction
+	}
 	if r == nil {
 		if len(s.Queue) == 0 {
 			return nil
@@ -23,6 +27,7 @@ func Refused(s *State, why string) []event.Event {
 		return w.out
 	}
 	w := newScript(s)
+	w.out = compaction
 	if st := r.Step; st != nil {
 		if st.Attempt.Open {
 			w.add(&event.ModelCallFailed{Attempt: st.Attempt.Number, Class: string(llm.Aborted), Message: message})
@@ -44,6 +49,25 @@ func Refused(s *State, why string) []event.Event {
 	}
 	w.fail(CodeRefused, message)
 	return w.out
+}
+
+// refusedCompaction ends the compaction under way, or one that was asked for.
+func (s *State) refusedCompaction(message string) []event.Event {
+	c := s.Window.Open
+	switch {
+	case c != nil:
+		w := s.compactionScript()
+		if c.Attempt.Open {
+			w.add(&event.ModelCallFailed{Attempt: c.Attempt.Number, Class: string(llm.Aborted), Message: message})
+		}
+		w.failCompaction(CodeRefused, message)
+		return w.out
+	case s.Active == nil && s.Window.Asked != nil:
+		w := &script{s: s, step: s.Window.Asked.ID}
+		w.add(&event.CompactionFailed{Code: CodeRefused, Message: message, Reason: event.CompactManual})
+		return w.out
+	}
+	return nil
 }
 
 // CodeRefused is the code of a run that Refused ended.

@@ -115,10 +115,10 @@ func (v *verification) checkSnapshot(ctx context.Context, snap eventlog.Snapshot
 	at := v.streams[stream]
 	switch {
 	case at == nil || at.head.Seq < snap.Head:
-		v.report.find(where, "its event %d is not in the log", snap.Head)
+		v.report.Find(where, "its event %d is not in the log", snap.Head)
 		return nil
 	case at.erasedBy > 0:
-		v.report.find(where, "is there although the session was erased")
+		v.report.Find(where, "is there although the session was erased")
 		return nil
 	}
 	events, err := readEvents(ctx, v.st, stream, snap.Head-1, 1, math.MaxInt)
@@ -126,7 +126,7 @@ func (v *verification) checkSnapshot(ctx context.Context, snap eventlog.Snapshot
 		return err
 	}
 	if len(events) == 0 || events[0].Seq != snap.Head || events[0].Hash != snap.Hash {
-		v.report.find(where, "event %d of the log has another hash", snap.Head)
+		v.report.Find(where, "event %d of the log has another hash", snap.Head)
 		return nil
 	}
 	if v.s.cfg.CheckSnapshot == nil {
@@ -139,7 +139,7 @@ func (v *verification) checkSnapshot(ctx context.Context, snap eventlog.Snapshot
 		return events, failed
 	})
 	if err != nil && failed == nil {
-		v.report.find(where, "%v", err)
+		v.report.Find(where, "%v", err)
 	}
 	return failed
 }

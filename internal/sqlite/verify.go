@@ -9,48 +9,15 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
-// VerifyOptions says what Verify does.
-type VerifyOptions struct {
-	// Rebuild replaces the derived rows by those that follow from the log, and
-	// drops the snapshots, unless the log itself is damaged. Appends wait meanwhile.
-	Rebuild bool
-	// Progress is told now and then which stream was read last and how many
-	// events were read so far.
-	Progress func(stream string, events int)
-}
-
-// Finding is one thing that is not as it must be. It names places, never content.
-type Finding struct {
-	Where string // a row of the log, a stream, a blob, or a derived row
-	Text  string
-}
-
-// maxFindings bounds the findings of a report.
-const maxFindings = 100
-
-// Report is the outcome of a verification.
-type Report struct {
-	Streams, Events int
-	Erased          int // events without content
-	Blobs           int
-	Findings        []Finding // the first ones
-	More            int       // findings beyond those
-	LogSound        bool      // false: derived rows and snapshots were not compared
-	Rebuilt         bool
-}
-
-// OK says whether nothing was found.
-func (r *Report) OK() bool { return len(r.Findings) == 0 }
-
-func (r *Report) find(where, format string, args ...any) {
-	if len(r.Findings) == maxFindings {
-		r.More++
-		return
-	}
-	r.Findings = append(r.Findings, Finding{where, fmt.Sprintf(format, args...)})
-}
+// What a verification takes and gives is the same for every store.
+type (
+	VerifyOptions = storecore.VerifyOptions
+	Report        = storecore.Report
+	Finding       = storecore.Finding
+)
 
 // Verify reads the whole log and checks that sequences are gap-free (I-01),
 // that epochs never fall (I-15), that hashes and digests lead to each other
@@ -78,13 +45,9 @@ func (s *Store) Verify(ctx context.Context, opt VerifyOptions) (Report, error) {
 
 // verifySnapshot verifies in a read transaction.
 func (s *Store) verifySnapshot(ctx context.Context, opt VerifyOptions) (report Report, err error) {
-	s.queue.mu.Lock()
-	if s.queue.closed {
-		s.queue.mu.Unlock()
+	if !s.queue.Unless(func() { s.reading.Add(1) }) {
 		return report, eventlog.ErrClosed
 	}
-	s.reading.Add(1)
-	s.queue.mu.Unlock()
 	defer s.reading.Done()
 
 	conn, err := s.readers.db.(*sql.DB).Conn(ctx)
@@ -216,7 +179,7 @@ const verifyChunk = 64
 func (v *verification) walk(ctx context.Context) error {
 	for after := int64(0); ; {
 		select {
-		case <-v.s.queue.closing:
+		case <-v.s.queue.Closing():
 			return eventlog.ErrClosed
 		default:
 		}
@@ -256,15 +219,15 @@ func (v *verification) row(ctx context.Context, r *logRow) error {
 	where := fmt.Sprintf("%s#%d", r.Stream, r.First)
 	found := len(v.report.Findings) + v.report.More
 	if r.First != at.head.Seq+1 {
-		v.report.find(where, "follows event %d: events are missing or out of order", at.head.Seq)
+		v.report.Find(where, "follows event %d: events are missing or out of order", at.head.Seq)
 	} else if err := r.Check(at.head.Hash); err != nil {
-		v.report.find(where, "%v", err)
+		v.report.Find(where, "%v", err)
 	}
 	if r.Epoch < at.head.Epoch {
-		v.report.find(where, "epoch fell from %d to %d", at.head.Epoch, r.Epoch)
+		v.report.Find(where, "epoch fell from %d to %d", at.head.Epoch, r.Epoch)
 	}
 	if (r.Data == nil) != (r.Salt == nil) || (r.Data == nil) != (r.Digests != nil) {
-		v.report.find(where, "content is neither whole nor erased")
+		v.report.Find(where, "content is neither whole nor erased")
 	}
 	v.report.Events += r.Count
 	if r.Data == nil {
@@ -286,7 +249,7 @@ func (v *verification) derive(ctx context.Context, r *logRow, at *walked, where 
 	}
 	for i := range events {
 		if err := events[i].Decode(); err != nil {
-			v.report.find(where, "%v", err)
+			v.report.Find(where, "%v", err)
 			return nil
 		}
 		if events[i].Type == event.TypeSessionErased {
@@ -296,9 +259,9 @@ func (v *verification) derive(ctx context.Context, r *logRow, at *walked, where 
 			return err
 		}
 	}
-	changes, err := v.s.changesOf(r.Stream, events)
+	changes, err := storecore.RowsOf(v.s.cfg.Rows, r.Stream, events)
 	if err != nil {
-		v.report.find(where, "%v", err)
+		v.report.Find(where, "%v", err)
 		return nil
 	}
 	for _, c := range derived.Merge(changes) {
@@ -307,7 +270,7 @@ func (v *verification) derive(ctx context.Context, r *logRow, at *walked, where 
 			return err
 		}
 		if err != nil {
-			v.report.find(where, "derived row cannot be built: %v", err)
+			v.report.Find(where, "derived row cannot be built: %v", err)
 		}
 	}
 	return nil
@@ -333,21 +296,21 @@ func (v *verification) checkHeads(ctx context.Context) error {
 		at := v.streams[stream]
 		switch {
 		case at == nil:
-			v.report.find(string(stream), "has no events, where %d should be", h.Seq)
+			v.report.Find(string(stream), "has no events, where %d should be", h.Seq)
 			continue
 		case at.head != h:
-			v.report.find(string(stream), "ends at %d (epoch %d), where %d (epoch %d) should be, or with another hash",
+			v.report.Find(string(stream), "ends at %d (epoch %d), where %d (epoch %d) should be, or with another hash",
 				at.head.Seq, at.head.Epoch, h.Seq, h.Epoch)
 		}
 		if at.noData > at.erasedBy {
-			v.report.find(string(stream), "content up to event %d is gone, and no session.erased after it says so", at.noData)
+			v.report.Find(string(stream), "content up to event %d is gone, and no session.erased after it says so", at.noData)
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return err
 	}
 	if stored < len(v.streams) {
-		v.report.find("streams", "%d streams have events, %d are listed", len(v.streams), stored)
+		v.report.Find("streams", "%d streams have events, %d are listed", len(v.streams), stored)
 	}
 	return nil
 }
@@ -366,7 +329,7 @@ func (v *verification) checkBlobs(ctx context.Context) error {
 		}
 		v.report.Blobs++
 		if event.RefOf(data) != ref {
-			v.report.find("blob "+owner+" "+ref, "bytes do not match the digest")
+			v.report.Find("blob "+owner+" "+ref, "bytes do not match the digest")
 		}
 	}
 	return rows.Err()

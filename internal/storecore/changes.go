@@ -29,15 +29,15 @@ var specs = func() map[derived.Table]derived.Spec {
 // CheckAppend refuses an append that is none.
 func CheckAppend(a eventlog.Append) error {
 	if len(a.Entries) == 0 {
-		return fmt.Errorf("no entries")
+		return eventlog.Malformed(nil, "no entries")
 	}
 	for i, e := range a.Entries {
 		if e.Stream == "" || len(e.Events) == 0 || len(e.Events) > eventlog.MaxEvents {
-			return fmt.Errorf("entry %d: %d events for stream %q", i, len(e.Events), e.Stream)
+			return eventlog.Malformed(nil, "entry %d: %d events for stream %q", i, len(e.Events), e.Stream)
 		}
 		for _, before := range a.Entries[:i] {
 			if before.Stream == e.Stream {
-				return fmt.Errorf("two entries for stream %q", e.Stream)
+				return eventlog.Malformed(nil, "two entries for stream %q", e.Stream)
 			}
 		}
 	}
@@ -84,12 +84,12 @@ func Fits(c derived.Col) bool {
 func CheckCondition(i int, c eventlog.Condition) (column string, err error) {
 	spec, ok := specs[c.Table]
 	if !ok || len(c.Where) == 0 {
-		return "", fmt.Errorf("condition %d: table %q", i, c.Table)
+		return "", eventlog.Malformed(nil, "condition %d: table %q", i, c.Table)
 	}
 	names := ColumnsOf(spec)
 	for _, col := range c.Where {
 		if !slices.Contains(names, col.Name) || !Fits(col) {
-			return "", fmt.Errorf("condition %d: column %s of %s", i, col.Name, c.Table)
+			return "", eventlog.Malformed(nil, "condition %d: column %s of %s", i, col.Name, c.Table)
 		}
 	}
 	column = c.Column
@@ -97,7 +97,7 @@ func CheckCondition(i int, c eventlog.Condition) (column string, err error) {
 		column = spec.Key[0]
 	}
 	if !slices.Contains(names, column) {
-		return "", fmt.Errorf("condition %d: column %q of %s", i, column, c.Table)
+		return "", eventlog.Malformed(nil, "condition %d: column %q of %s", i, column, c.Table)
 	}
 	return column, nil
 }
@@ -134,7 +134,7 @@ func Same(want, found any) bool {
 func RowsOf(rows func(event.Stream, []event.Event) []derived.Change, stream event.Stream, events []event.Event) (changes []derived.Change, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("derived rows of %s: panic: %v", stream, p)
+			err = eventlog.Malformed(fmt.Errorf("panic: %v", p), "derived rows of %s", stream)
 		}
 	}()
 	return rows(stream, events), nil

@@ -37,6 +37,8 @@ func References(data event.Data) []Reference {
 		if d.Idempotency != nil {
 			add(event.BlobContract, d.Idempotency.Contract)
 		}
+	case *event.CompactionEnded:
+		text(d.Summary)
 	case *event.AttentionResolved:
 		text(d.Output)
 	case *event.OutputEmitted:

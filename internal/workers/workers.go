@@ -310,6 +310,13 @@ func (w *Worker) ring() {
 	}
 }
 
+// Works says whether a key is worked on now.
+func (p *Pool[K]) Works(key K) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active[key] != nil
+}
+
 // Active says how many keys are worked on now.
 func (p *Pool[K]) Active() int {
 	p.mu.Lock()

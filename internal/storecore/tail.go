@@ -1,7 +1,8 @@
-package sqlite
+package storecore
 
 import (
 	lru "container/list"
+	"iter"
 	"slices"
 	"sync"
 
@@ -10,19 +11,19 @@ import (
 )
 
 const (
-	// tailEvents and tailBytes bound what is kept of one stream, eventCost is
+	// TailEvents and TailBytes bound what is kept of one stream, EventCost is
 	// what an event takes beside its data, roughly.
-	tailEvents = 128
-	tailBytes  = 64 << 10
-	eventCost  = 512
+	TailEvents = 128
+	TailBytes  = 64 << 10
+	EventCost  = 512
 )
 
-// tails keeps the last events of the streams that were written last. Who is
+// Tails keeps the last events of the streams that were written last. Who is
 // woken by a commit asks for just those, and there may be thousands of them.
 // It holds what is committed and nothing else, and all of it up to the head: a
 // stream whose commit is under way is not answered for. Only the writer changes
 // it; the least recently written stream goes first.
-type tails struct {
+type Tails struct {
 	most int // bytes of all streams together
 
 	mu    sync.RWMutex
@@ -54,7 +55,7 @@ func (x *tail) add(events []event.Event) {
 	x.pieces = append(x.pieces, piece)
 	x.count += len(piece)
 	x.bytes += sizeOf(piece)
-	for x.count > tailEvents || x.bytes > tailBytes {
+	for x.count > TailEvents || x.bytes > TailBytes {
 		gone := x.pieces[0]
 		x.pieces[0] = nil
 		x.pieces = x.pieces[1:]
@@ -65,20 +66,21 @@ func (x *tail) add(events []event.Event) {
 }
 
 func sizeOf(events []event.Event) int {
-	n := len(events) * eventCost
+	n := len(events) * EventCost
 	for i := range events {
 		n += len(events[i].Raw)
 	}
 	return n
 }
 
-func newTails(most int) *tails {
-	return &tails{most: most, order: lru.New(), by: make(map[event.Stream]*lru.Element)}
+// NewTails makes tails of so many bytes together.
+func NewTails(most int) *Tails {
+	return &Tails{most: most, order: lru.New(), by: make(map[event.Stream]*lru.Element)}
 }
 
-// move says that a commit is about to move these streams, or, where content is
+// Move says that a commit is about to move these streams, or, where content is
 // erased, to change any of them: from now on nothing is told of them.
-func (t *tails) move(streams map[event.Stream]eventlog.Head, erases bool) {
+func (t *Tails) Move(streams iter.Seq[event.Stream], erases bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.erases = erases; erases {
@@ -89,7 +91,7 @@ func (t *tails) move(streams map[event.Stream]eventlog.Head, erases bool) {
 	t.mark(streams, true)
 }
 
-func (t *tails) mark(streams map[event.Stream]eventlog.Head, moving bool) {
+func (t *Tails) mark(streams iter.Seq[event.Stream], moving bool) {
 	for s := range streams {
 		if el, ok := t.by[s]; ok {
 			el.Value.(*tail).moving = moving
@@ -97,16 +99,16 @@ func (t *tails) mark(streams map[event.Stream]eventlog.Head, moving bool) {
 	}
 }
 
-// stay says that nothing was committed.
-func (t *tails) stay(streams map[event.Stream]eventlog.Head) {
+// Stay says that nothing was committed.
+func (t *Tails) Stay(streams iter.Seq[event.Stream]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mark(streams, false)
 }
 
-// land says that the commit is done, and what it added. What was committed
+// Land says that the commit is done, and what it added. What was committed
 // with an erasing may have been erased by it.
-func (t *tails) land(streams map[event.Stream]eventlog.Head, stamps []eventlog.Stamp) {
+func (t *Tails) Land(streams iter.Seq[event.Stream], stamps []eventlog.Stamp) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.erases {
@@ -132,14 +134,14 @@ func (t *tails) land(streams map[event.Stream]eventlog.Head, stamps []eventlog.S
 	t.mark(streams, false)
 }
 
-func (t *tails) remove(el *lru.Element) {
+func (t *Tails) remove(el *lru.Element) {
 	x := t.order.Remove(el).(*tail)
 	t.bytes -= x.bytes
 	delete(t.by, x.stream)
 }
 
-// read gives what Read would, or false when the log has to be asked.
-func (t *tails) read(s event.Stream, after int64, limit, maxBytes int) ([]event.Event, bool) {
+// Read gives what Read would, or false when the log has to be asked.
+func (t *Tails) Read(s event.Stream, after int64, limit, maxBytes int) ([]event.Event, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	el, ok := t.by[s]
@@ -167,4 +169,20 @@ func (t *tails) read(s event.Stream, after int64, limit, maxBytes int) ([]event.
 		skip = 0
 	}
 	return list, true
+}
+
+// Drop forgets the end of a stream: somebody else has written to it.
+func (t *Tails) Drop(s event.Stream) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if el, ok := t.by[s]; ok {
+		t.remove(el)
+	}
+}
+
+// Kept is how much is kept now.
+func (t *Tails) Kept() (streams, bytes int) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.by), t.bytes
 }
