@@ -43,18 +43,17 @@ type (
 	VerifyOptions = storecore.VerifyOptions
 	Report        = storecore.Report
 	Batch         = storecore.Batch
-	NewerError    = storecore.NewerError
 	News          = eventlog.News
 )
+
+// NewerError says that a newer version of the program has had the database.
+type NewerError struct{ storecore.NewerError }
 
 // The choices of Config.Sync.
 const (
 	SyncFull   = "FULL"   // an append that returned survives as the database promises for a commit
 	SyncNormal = "NORMAL" // a crash of the database may take the last ones
 )
-
-// WhatToCopy is what a copy is made of before an upgrade.
-const WhatToCopy = "database"
 
 // Config says how to open a store. The zero value of every member but URL and
 // Rows means its default.
