@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
@@ -110,7 +111,7 @@ func TestOpened(t *testing.T) {
 	for code, err := range map[string]error{
 		"data_dir_network": &diskfs.NetworkError{Dir: "/mnt/x", Kind: "nfs"},
 		"data_dir_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3},
-		"data_dir_locked":  &sqlite.LockedError{Dir: "/x", PID: 7},
+		"data_dir_locked":  &dirlock.Error{Dir: "/x", PID: 7},
 	} {
 		e := (*exitError)(nil)
 		if got := opened(fmt.Errorf("open store: %w", err)); !errors.As(got, &e) || e.code != code || e.exit != exitRefused || e.msg != err.Error() {
