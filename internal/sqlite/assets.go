@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 const assetColumns = "asset_id, user_id, ref, media_type, name, n_bytes, created_at"
@@ -70,8 +71,8 @@ func (s *Store) AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error
 
 // ListAssets implements eventlog.Assets.
 func (s *Store) ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error) {
-	l := &list{kind: "assets", from: "SELECT " + assetColumns + " FROM assets", order: []string{"created_at", "asset_id"}}
-	l.match("user_id", user)
+	l := &storecore.List{Hide: hidden, Kind: "assets", From: "SELECT " + assetColumns + " FROM assets", Order: []string{"created_at", "asset_id"}}
+	l.Match("user_id", user)
 	return page(ctx, s, "list assets", l, p, assetDest, func(a *eventlog.AssetRow) []string { return []string{a.CreatedAt, string(a.ID)} })
 }
 

@@ -4,70 +4,8 @@ import (
 	"context"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
-
-// reference is a blob that an event refers to. The blob's owner is the session
-// of the envelope.
-type reference struct {
-	ref  string
-	kind event.BlobKind // that the blob must have
-}
-
-// references lists the blobs that an event refers to: this is the one table of
-// the members of events that do, each with the kind that it allows. Members
-// that callers or tools fill as they like (arguments, metadata) refer to nothing.
-func references(data event.Data) []reference {
-	var list []reference
-	add := func(kind event.BlobKind, refs ...string) {
-		for _, ref := range refs {
-			if ref != "" {
-				list = append(list, reference{ref, kind})
-			}
-		}
-	}
-	text := func(c event.Content) { add(event.BlobContent, c.Ref) }
-	switch d := data.(type) {
-	case *event.SessionCreated:
-		text(d.Settings.Instructions)
-	case *event.SessionUpdated:
-		text(d.Settings.Instructions)
-	case *event.RunCreated:
-		for _, item := range d.Input {
-			text(item.Content)
-		}
-		add(event.BlobToolset, d.Toolset)
-		if d.Idempotency != nil {
-			add(event.BlobContract, d.Idempotency.Contract)
-		}
-	case *event.CompactionEnded:
-		text(d.Summary)
-	case *event.AttentionResolved:
-		text(d.Output)
-	case *event.OutputEmitted:
-		text(d.Content)
-	case *event.TextEnded:
-		text(d.Content)
-		add(event.BlobSealed, d.State)
-	case *event.ReasoningEnded:
-		add(event.BlobSealed, d.State)
-	case *event.ToolInputEnded:
-		text(d.Content)
-	case *event.ToolRequested:
-		text(d.Large)
-		text(d.Raw)
-		add(event.BlobSealed, d.State)
-	case *event.ToolCompleted:
-		text(d.Output)
-		add(event.BlobSealed, d.State)
-		add(event.BlobContent, d.OutputPaths...)
-	case *event.ToolFailed:
-		text(d.Message)
-		add(event.BlobSealed, d.State)
-	case *event.DeliveryEnqueued:
-		add(event.BlobDelivery, d.Body, d.Address)
-	}
-	return list
-}
 
 const foundRefs = "temp.found_refs"
 
@@ -80,9 +18,9 @@ func (v *verification) createRefs(ctx context.Context) error {
 
 // refer notes the references of an event.
 func (v *verification) refer(ctx context.Context, e *event.Event, where string) error {
-	for _, r := range references(e.Data) {
+	for _, r := range storecore.References(e.Data) {
 		if _, err := v.st.exec(ctx, []byte("INSERT OR IGNORE INTO "+foundRefs+" (owner, ref, kind, by_row) VALUES (?, ?, ?, ?)"),
-			string(e.SessionID), r.ref, string(r.kind), where); err != nil {
+			string(e.SessionID), r.Ref, string(r.Kind), where); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 	"github.com/holdfast-dev/holdfast/internal/storetest"
 )
 
@@ -76,7 +77,7 @@ func asOneBatch(t *testing.T, s *Store, appends ...eventlog.Append) []error {
 	var wg sync.WaitGroup
 	for i, a := range appends {
 		wg.Go(func() { _, errs[i] = s.Append(context.Background(), a) })
-		for len(s.queue.slots) <= i {
+		for s.queue.Waiting() <= i {
 			runtime.Gosched()
 		}
 	}
@@ -292,9 +293,9 @@ func TestTablesFitTheirDescription(t *testing.T) {
 		if err := rows.Err(); err != nil {
 			t.Fatal(err)
 		}
-		for i, name := range columnsOf(spec) {
+		for i, name := range storecore.ColumnsOf(spec) {
 			kind, pk := "TEXT", 0
-			if integer(name) {
+			if storecore.Integer(name) {
 				kind = "INTEGER"
 			}
 			if i < len(spec.Key) && spec.Table != derived.Runs { // of a run the id alone is unique, by its index

@@ -45,13 +45,9 @@ func (s *Store) Verify(ctx context.Context, opt VerifyOptions) (Report, error) {
 
 // verifySnapshot verifies in a read transaction.
 func (s *Store) verifySnapshot(ctx context.Context, opt VerifyOptions) (report Report, err error) {
-	s.queue.mu.Lock()
-	if s.queue.closed {
-		s.queue.mu.Unlock()
+	if !s.queue.Unless(func() { s.reading.Add(1) }) {
 		return report, eventlog.ErrClosed
 	}
-	s.reading.Add(1)
-	s.queue.mu.Unlock()
 	defer s.reading.Done()
 
 	conn, err := s.readers.db.(*sql.DB).Conn(ctx)
@@ -183,7 +179,7 @@ const verifyChunk = 64
 func (v *verification) walk(ctx context.Context) error {
 	for after := int64(0); ; {
 		select {
-		case <-v.s.queue.closing:
+		case <-v.s.queue.Closing():
 			return eventlog.ErrClosed
 		default:
 		}
@@ -263,7 +259,7 @@ func (v *verification) derive(ctx context.Context, r *logRow, at *walked, where 
 			return err
 		}
 	}
-	changes, err := v.s.changesOf(r.Stream, events)
+	changes, err := storecore.RowsOf(v.s.cfg.Rows, r.Stream, events)
 	if err != nil {
 		v.report.Find(where, "%v", err)
 		return nil
