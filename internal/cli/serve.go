@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -140,7 +141,7 @@ func exists(path string) bool {
 
 // opened explains why the data directory could not be opened.
 func opened(err error) error {
-	var le *sqlite.LockedError
+	var le *dirlock.Error
 	if errors.As(err, &le) {
 		return &exitError{exitRefused, "data_dir_locked", le.Error()}
 	}
