@@ -63,6 +63,9 @@ type Options struct {
 	Random io.Reader
 	// WrapStore puts something between the rooms and the store: faults, in tests.
 	WrapStore func(Store) Store
+	// WrapLease puts something between the engine and the lease of this process:
+	// what counts its checks, or breaks them, in tests.
+	WrapLease func(engine.Lease) engine.Lease
 	// Store is a store that is open already, and that several daemons of one
 	// process may share; it is not closed. Whoever gives it calls Committed and
 	// Heard. Lease is then how long a lease runs.
@@ -197,8 +200,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if opt.Model != nil {
 		model = opt.Model
 	}
+	var lease engine.Lease = d.tenure
+	if opt.WrapLease != nil {
+		lease = opt.WrapLease(lease)
+	}
 	eng := engine.New(engine.Config{
-		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: d.tenure,
+		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(), Lease: lease,
 		Rand: mathrand.New(seed()), Logger: d.log,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
