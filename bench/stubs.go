@@ -3,6 +3,4 @@ package main
 import "context"
 
 func ownership(context.Context, *bench) error { return nil }
-func takeover(context.Context, *bench) error  { return nil }
-func busDeltas(context.Context, *bench) error { return nil }
 func large(context.Context, *bench) error     { return nil }
