@@ -205,10 +205,12 @@ func (a Address) Set() bool { return a != Address{} }
 
 // UnmarshalYAML reads a string, or a reference.
 func (a *Address) UnmarshalYAML(read func(any) error) error {
-	if err := read(&a.Text); err == nil {
+	var ref Ref
+	if err := read(&ref); err == nil && ref != (Ref{}) {
+		a.Ref = ref
 		return nil
 	}
-	return read(&a.Ref)
+	return read(&a.Text)
 }
 
 // Targets is about where answers go.

@@ -19,9 +19,9 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
-	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
 
 // The crash tests kill a real process. It is this test binary, which starts
@@ -72,7 +72,7 @@ func beDaemon(file string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, err)
-	var locked *sqlite.LockedError
+	var locked *dirlock.Error
 	if errors.As(err, &locked) {
 		return exitLocked
 	}
