@@ -509,12 +509,6 @@ func (h *history) end() {
 	for _, f := range follows {
 		f.end()
 	}
-	h.tallyMu.Lock()
-	ghosts := h.ghosts
-	h.tallyMu.Unlock()
-	for _, n := range ghosts {
-		h.sched.drop(n)
-	}
 	h.ending = true
 	for _, n := range h.alive() {
 		if !n.stopping {
@@ -530,6 +524,12 @@ func (h *history) end() {
 			h.sched.drop(n)
 		}
 	}
+	synctest.Wait() // whoever dies now has left what lingers
+	h.tallyMu.Lock()
+	for _, n := range h.ghosts {
+		h.sched.drop(n)
+	}
+	h.tallyMu.Unlock()
 	h.beside.Wait()
 	if ok {
 		h.compare()
