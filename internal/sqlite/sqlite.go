@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -152,7 +153,7 @@ var (
 )
 
 // Open locks the data directory, brings the schema and the derived rows up to
-// date and starts the writer. A directory that is in use gives a *LockedError,
+// date and starts the writer. A directory that is in use gives a *dirlock.Error,
 // a database of a newer version a *NewerError, one on a network file system a
 // *diskfs.NetworkError; then nothing was made or changed.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
@@ -167,7 +168,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	lock, err := lockDir(cfg.Dir)
+	lock, err := dirlock.Lock(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}

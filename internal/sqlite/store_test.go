@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -89,12 +90,12 @@ func TestLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	s := open(t, Config{Dir: dir})
 	_, err := Open(t.Context(), Config{Dir: dir, Rows: storetest.Rows})
-	var locked *LockedError
+	var locked *dirlock.Error
 	if !errors.As(err, &locked) || locked.PID != os.Getpid() || locked.Dir != dir || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Fatalf("second open: %v", err)
 	}
 	mustAppend(t, s, created(newSession(t), ""))
-	for name, want := range map[string]os.FileMode{".": 0o700, LockFile: 0o600, DatabaseFile: 0o600, DatabaseFile + "-wal": 0o600, DatabaseFile + "-shm": 0o600} {
+	for name, want := range map[string]os.FileMode{".": 0o700, dirlock.File: 0o600, DatabaseFile: 0o600, DatabaseFile + "-wal": 0o600, DatabaseFile + "-shm": 0o600} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +126,7 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the lock is let go of
-		if _, err := Open(t.Context(), Config{Dir: dir, Rows: storetest.Rows}); err == nil || errors.As(err, new(*LockedError)) {
+		if _, err := Open(t.Context(), Config{Dir: dir, Rows: storetest.Rows}); err == nil || errors.As(err, new(*dirlock.Error)) {
 			t.Errorf("a file that is no database: %v", err)
 		}
 	}
