@@ -245,13 +245,16 @@ func (h *history) draw(ready []*parked) decision {
 			return d
 		}
 	}
-	var told []*node
+	var told, aired []*node
 	for _, n := range h.alive() {
 		if len(n.news) > 0 && !n.paused && n.split != hangs {
 			told = append(told, n)
 		}
+		if n.hears() && !n.paused {
+			aired = append(aired, n)
+		}
 	}
-	choices := len(ready) + len(told)
+	choices := len(ready) + len(told) + len(aired)
 	if choices == 0 {
 		return h.decide("pass 1h")
 	}
@@ -259,6 +262,12 @@ func (h *history) draw(ready []*parked) decision {
 		return h.decide("pass " + []string{"20ms", "300ms", "2s", "7s", "20s"}[r.IntN(5)])
 	}
 	i := r.IntN(choices)
+	if i >= len(ready)+len(told) {
+		if roll(t.lose) {
+			return h.decide("drop " + aired[i-len(ready)-len(told)].name)
+		}
+		return h.decide("air " + aired[i-len(ready)-len(told)].name)
+	}
 	if i >= len(ready) {
 		if roll(t.lose) {
 			return h.decide("lose " + told[i-len(ready)].name)
@@ -410,6 +419,20 @@ func (h *history) parse(text string, ready []*parked) (decision, bool) {
 			news := n.news
 			n.news = nil
 			n.d.Heard(news)
+		}}, true
+	case "air":
+		return decision{text, func() {
+			for _, a := range n.takeAirs() {
+				n.hub.Deliver(a.stream, a.delta)
+				h.count("delta from another node")
+			}
+		}}, true
+	case "drop":
+		return decision{text, func() {
+			for _, a := range n.takeAirs() {
+				n.hub.Lost(a.stream)
+				h.count("delta lost on the way")
+			}
 		}}, true
 	case "lose":
 		return decision{text, func() { n.news = nil; h.count("news lost") }}, true
