@@ -98,7 +98,7 @@ func drawTemper(r *rand.Rand) temper {
 	one := func(of ...int) int { return of[r.IntN(len(of))] }
 	return temper{
 		length: one(60, 120, 200, 320), command: one(40, 80, 140), pass: one(5, 20, 60), crash: one(0, 8, 25), fail: one(0, 0, 5, 30), late: one(0, 30, 150),
-		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 10, 25, 50), lose: one(0, 0, 300),
+		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 10, 25, 50), lose: one(0, 0, 300, 1000),
 		tick: time.Duration(one(2, 2, 20, 100)) * time.Millisecond,
 	}
 }
