@@ -333,7 +333,7 @@ func (w *watch) committed(stamps []eventlog.Stamp) *node {
 		}
 		if a := &st.attempt; a.over {
 			a.over = false
-			if a.by == w.by && !a.large && !a.step.IsCompaction() && a.kept != a.said {
+			if a.epoch == st.epoch && !a.large && !a.step.IsCompaction() && a.kept != a.said {
 				w.note("I-19: of the attempt %s/%d %q was kept, and %q was said", a.step, a.number, a.kept, a.said)
 			}
 		}
