@@ -7,7 +7,7 @@ REVISION ?= $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
 PKG = github.com/holdfast-dev/holdfast/internal/version
 LDFLAGS = -X $(PKG).Version=$(VERSION) -X $(PKG).Revision=$(REVISION)
 
-.PHONY: help build demo test check race crash bench docs
+.PHONY: help build demo test check race crash cluster bench docs
 
 help: ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -35,6 +35,9 @@ race: ## The race detector on rules, rooms and simulation
 crash: ## The crash test at length: every append boundary, and 1,000 SIGKILLs at random; writes docs/reliability.md
 	$(GO) test ./internal/daemon -run Crash -crash.boundaries=all -crash.acts=all -crash.deaths=1000 \
 		-crash.report=$(CURDIR)/docs/reliability.md -timeout 120m -v $(CRASHFLAGS)
+
+cluster: ## The tests on several real nodes and a real PostgreSQL at length: 1,000 runs on a killed node, 50 takeovers (HOLDFAST_TEST_DATABASE names one)
+	$(GO) test ./internal/daemon -run Cluster -cluster.active=1000 -cluster.rounds=50 -crash.patience=10m -timeout 60m -v $(CLUSTERFLAGS)
 
 bench: ## Figures of speed and size, beside the floor of the machine; writes docs/performance.md (BENCHFLAGS=-short: a minute; -help: sections)
 	$(GO) run -ldflags "$(LDFLAGS)" ./bench -doc docs/performance.md $(BENCHFLAGS)
