@@ -132,8 +132,9 @@ func TestClusterC53(t *testing.T) {
 		c.arm(0, killAt{Side: side, N: 1, Type: event.TypeRunCreated})
 		l := c.nodes[0].life()
 		ctx, cancel := context.WithCancel(c.ctx)
+		address := c.address(0)
 		go func() { // it dies of it, and never answers
-			_, _ = c.on[0].once(ctx, l.address, http.MethodPost, "/v1/sessions/case/runs", quoted(api.SubmitRun{Content: quoted("order 32")}), []string{"Idempotency-Key", "k-" + side})
+			_, _ = c.on[0].once(ctx, address, http.MethodPost, "/v1/sessions/case/runs", quoted(api.SubmitRun{Content: quoted("order 32")}), []string{"Idempotency-Key", "k-" + side})
 		}()
 		select {
 		case <-l.gone:
@@ -235,7 +236,7 @@ func TestClusterC85(t *testing.T) {
 	t.Logf("%d events, %d clients", head, clients)
 	for i := range 2 { // the edges, on each node
 		for after, want := range map[string]int{"-1": http.StatusBadRequest, "abc": http.StatusBadRequest, "0": http.StatusOK} {
-			req, err := http.NewRequestWithContext(c.ctx, http.MethodGet, c.nodes[i].life().address+"/v1/sessions/case/stream?after="+after, nil)
+			req, err := http.NewRequestWithContext(c.ctx, http.MethodGet, c.address(i)+"/v1/sessions/case/stream?after="+after, nil)
 			c.must(err)
 			req.Header.Set("Authorization", "Bearer "+crashToken)
 			res, err := c.on[i].http.Do(req)
@@ -255,7 +256,7 @@ func TestClusterC85(t *testing.T) {
 func (c *cluster) readSome(on int, last int64, most int, byHeader bool, head *int64, done <-chan struct{}) (int64, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	path := c.nodes[on].life().address + "/v1/sessions/case/stream"
+	path := c.address(on) + "/v1/sessions/case/stream"
 	if !byHeader {
 		path += "?after=" + strconv.FormatInt(last, 10)
 	}

@@ -129,9 +129,8 @@ func (c *cluster) begin(i int) *life {
 	c.t.Helper()
 	l := c.nodes[i].start(nil)
 	c.nodes[i].listens(l, c.ctx.Done())
-	if l.ended {
-		text, _ := os.ReadFile(c.nodes[i].config)
-		c.t.Fatalf("node %d does not begin: %s", i, text)
+	if l.over(c.nodes[i]) {
+		c.t.Fatalf("node %d does not begin", i)
 	}
 	return l
 }
@@ -257,6 +256,14 @@ func (c *cluster) stopped(i int) {
 func (c *cluster) signal(i int, s syscall.Signal) {
 	c.t.Helper()
 	c.must(c.nodes[i].life().cmd.Process.Signal(s))
+}
+
+// address gives where the present life of a node listens.
+func (c *cluster) address(i int) string {
+	k := c.nodes[i]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cur.address
 }
 
 // said gives what a life has told by a word, and how much it has committed.

@@ -126,7 +126,7 @@ func (r *Room) take(ctx context.Context, limit int, mine bool) ([]event.TargetID
 // what is cut then is in doubt, and is sent again under the same id. Lanes that
 // wait for their time are given to others at once.
 func (r *Room) Stop(ctx context.Context) {
-	planned := r.pool.Planned()
+	planned := r.pool.Drain() // before they are given away: a node does not go on with what it yields (I-11)
 	slices.Sort(planned)
 	var gone sync.WaitGroup
 	gone.Go(func() {
