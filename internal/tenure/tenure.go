@@ -67,7 +67,8 @@ type Tenure struct {
 // span is the time for which the last beat is good.
 type span struct {
 	forever bool
-	until   time.Time // with margin; has both clocks
+	until   time.Time // with margin; by the monotonic clock
+	wall    time.Time // the same, by the wall clock
 }
 
 // New makes a tenure that has not begun.
@@ -132,7 +133,7 @@ func (t *Tenure) Held() bool {
 		return true
 	}
 	now := time.Now()
-	return now.Before(s.until) && now.Round(0).Before(s.until.Round(0))
+	return now.Before(s.until) && now.Round(0).Before(s.wall)
 }
 
 // Await waits until the lease has time enough left for an act. ErrLost: it ended.
@@ -239,7 +240,8 @@ func (t *Tenure) renewed(sent time.Time) (fresh bool) {
 	if t.cfg.TTL == 0 {
 		t.clock.Store(&span{forever: true})
 	} else {
-		t.clock.Store(&span{until: sent.Add(t.cfg.TTL - t.margin())})
+		until := sent.Add(t.cfg.TTL - t.margin())
+		t.clock.Store(&span{until: until, wall: until.Round(0)})
 	}
 	close(t.regained)
 	t.regained = make(chan struct{})
