@@ -1,5 +1,0 @@
-package main
-
-import "context"
-
-func large(context.Context, *bench) error { return nil }
