@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-dev/holdfast/internal/engine"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
@@ -58,11 +57,12 @@ func checkTime(ctx context.Context, b *bench, d *database) (each time.Duration, 
 	}
 	defer t.Stop(ctx)
 	const n = 100_000
+	term := t.Term()
 	var times []time.Duration
 	for range 20 {
 		begin := time.Now()
 		for range n {
-			if err := t.Await(ctx); err != nil {
+			if err := term.Await(ctx); err != nil {
 				return 0, err
 			}
 		}
@@ -149,18 +149,18 @@ func created(text string) *event.RunCreated {
 
 // counted counts the checks of a lease.
 type counted struct {
-	engine.Lease
-	n atomic.Int64
+	eventlog.Term
+	n *atomic.Int64
 }
 
-func (c *counted) Held() bool {
+func (c counted) Held() bool {
 	c.n.Add(1)
-	return c.Lease.Held()
+	return c.Term.Held()
 }
 
-func (c *counted) Await(ctx context.Context) error {
+func (c counted) Await(ctx context.Context) error {
 	c.n.Add(1)
-	return c.Lease.Await(ctx)
+	return c.Term.Await(ctx)
 }
 
 // shares measures kinds of runs, counts their checks, and says what part of a
@@ -192,11 +192,8 @@ func shares(ctx context.Context, b *bench, d *database, check, kept time.Duratio
 
 func share(ctx context.Context, b *bench, d *database, name, body string, p play, read bool, tell func(checks, cpu float64)) (err error) {
 	const clients = 16
-	var c counted
-	p.lease = func(l engine.Lease) engine.Lease {
-		c.Lease = l
-		return &c
-	}
+	var checks atomic.Int64
+	p.lease = func(t eventlog.Term) eventlog.Term { return counted{t, &checks} }
 	p.more = d.yaml(leaseOf)
 	h, err := openHouseWith(ctx, filepath.Join(b.dir, strings.ReplaceAll(name, " ", "-")), p)
 	if err != nil {
@@ -223,7 +220,7 @@ func share(ctx context.Context, b *bench, d *database, name, body string, p play
 	if _, err := b.timed(b.d/4, clients, do); err != nil {
 		return err
 	}
-	before := c.n.Load()
+	before := checks.Load()
 	var runs atomic.Int64
 	r, err := b.timed(b.d, clients, func(w, n int) error {
 		runs.Add(1)
@@ -232,7 +229,7 @@ func share(ctx context.Context, b *bench, d *database, name, body string, p play
 	if err != nil {
 		return err
 	}
-	tell(float64(c.n.Load()-before)/float64(runs.Load()), (r.cpu + r.server).Seconds())
+	tell(float64(checks.Load()-before)/float64(runs.Load()), (r.cpu + r.server).Seconds())
 	return nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
-	"github.com/holdfast-dev/holdfast/internal/engine"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -140,7 +140,7 @@ type play struct {
 	more   string // YAML: further lines of the configuration
 	tools  []tool.Tool
 
-	lease func(engine.Lease) engine.Lease // put around that of the node
+	lease func(eventlog.Term) eventlog.Term // put around the terms of the node
 }
 
 // oneStep is a model that answers at once.
@@ -160,7 +160,7 @@ func openPlay(ctx context.Context, dir string, p play) (*daemon.Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	return daemon.Open(ctx, cfg, daemon.Options{Tools: p.tools, WrapLease: p.lease})
+	return daemon.Open(ctx, cfg, daemon.Options{Tools: p.tools, WrapTerm: p.lease})
 }
 
 func (h *house) close(ctx context.Context) error {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -140,7 +141,7 @@ func exists(path string) bool {
 
 // opened explains why the data directory could not be opened.
 func opened(err error) error {
-	var le *sqlite.LockedError
+	var le *dirlock.Error
 	if errors.As(err, &le) {
 		return &exitError{exitRefused, "data_dir_locked", le.Error()}
 	}
@@ -152,13 +153,13 @@ func opened(err error) error {
 	if errors.As(err, &wrong) {
 		return &exitError{exitRefused, "database_unfit", wrong.Error()}
 	}
-	var newerThere *postgres.NewerError
-	if errors.As(err, &newerThere) {
-		return &exitError{exitRefused, "database_newer", newerThere.Error()}
+	var there *postgres.NewerError
+	if errors.As(err, &there) {
+		return &exitError{exitRefused, "database_newer", there.Error()}
 	}
-	var newer *sqlite.NewerError
-	if errors.As(err, &newer) {
-		return &exitError{exitRefused, "data_dir_newer", newer.Error()}
+	var here *sqlite.NewerError
+	if errors.As(err, &here) {
+		return &exitError{exitRefused, "data_dir_newer", here.Error()}
 	}
 	return err
 }

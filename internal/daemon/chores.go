@@ -30,10 +30,10 @@ func (c *chores) start(d *Daemon) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	c.wait.Go(func() {
-		d.forgetLeftovers(ctx)
 		tick := time.NewTicker(collectEvery)
 		defer tick.Stop()
 		for {
+			d.forgetLeftovers(ctx)
 			d.collectAssets(ctx)
 			if d.files != nil {
 				d.files.tidy(ctx, d.store, d.log)
@@ -54,8 +54,9 @@ func (c *chores) stop() {
 	c.wait.Wait()
 }
 
-// forgetLeftovers deletes the workspace folders of erased sessions that a
-// process left when it died between the commit and the folder.
+// forgetLeftovers deletes the workspace folders of erased sessions that are still
+// here: a process died between the commit and the folder, or another node, which
+// has not this folder, took the erasing.
 func (d *Daemon) forgetLeftovers(ctx context.Context) {
 	forget := forget(d.cfg, d.files)
 	for _, t := range d.cfg.Tools {

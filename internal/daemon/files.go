@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,6 +30,7 @@ type files struct {
 	makes  bool // snapshots are made; else what there is can be read and erased
 	root   string
 	shared bool
+	tidied string        // the last session that was looked up; the chore's own
 	diffs  chan struct{} // one element for each comparison that somebody waits for
 }
 
@@ -97,8 +96,7 @@ func writes(t config.Tool) bool {
 // place says where a session's snapshots stand.
 func (f *files) place(id event.SessionID) filetree.Place {
 	if f.shared {
-		sum := sha256.Sum256([]byte(f.root))
-		return filetree.Place{Space: "shared-" + hex.EncodeToString(sum[:8]), Session: string(id)}
+		return filetree.Place{Space: filetree.SharedSpace(f.root), Session: string(id)}
 	}
 	return filetree.Place{Space: string(id), Session: string(id)}
 }
@@ -176,10 +174,20 @@ func (f *files) Diff(ctx context.Context, id event.SessionID, from, to event.Fil
 
 // tidy sweeps what a process left in the middle of a snapshot, and erases what
 // there is of sessions that were erased: elsewhere, or by a process that died.
+// One call does so much; the next goes on behind it.
 func (f *files) tidy(ctx context.Context, store Store, log *slog.Logger) {
 	err := f.store.Tidy(ctx, maxTidied)
 	ids, lerr := f.store.Sessions()
 	err = errors.Join(err, lerr)
+	from, known := slices.BinarySearch(ids, f.tidied)
+	if known {
+		from++
+	}
+	if ids = ids[from:min(from+maxLookedUp, len(ids))]; len(ids) == maxLookedUp {
+		f.tidied = ids[maxLookedUp-1]
+	} else {
+		f.tidied = ""
+	}
 	for _, id := range ids {
 		row, rerr := store.Session(ctx, event.SessionID(id))
 		switch {
@@ -197,5 +205,8 @@ func (f *files) tidy(ctx context.Context, store Store, log *slog.Logger) {
 	}
 }
 
-// maxTidied bounds the spaces that are swept in one go.
-const maxTidied = 100
+// Bounds of one tidying: spaces that are swept, sessions that are looked up.
+const (
+	maxTidied   = 100
+	maxLookedUp = 20_000
+)

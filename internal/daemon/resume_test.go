@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,29 @@ type resumes struct {
 	session, run   string // run: the second half of the readers follows it alone
 	last           int64  // sequence of the run's last event, and of the session's
 	readers, drops int
+	// furthest is the highest sequence that any reader has come to. Who appends stays
+	// close to it, so that readers stand at the end, and not all before it.
+	furthest atomic.Int64
+}
+
+// readerPatience is how long one connection of a reader may take.
+const readerPatience = 20 * time.Second
+
+// lead is how far the log may be ahead of its fastest reader.
+const lead = 12
+
+// await waits until the fastest reader is close to a sequence.
+func (r *resumes) await(ctx context.Context, seq int64) error {
+	tick := time.NewTicker(200 * time.Microsecond)
+	defer tick.Stop()
+	for r.furthest.Load() < seq-lead {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // play reads until every reader has every event: each once, ascending, with no
@@ -66,7 +90,7 @@ func (r *resumes) play(t *testing.T) {
 
 // read goes on with a stream for some events, and drops it.
 func (r *resumes) read(path string, rng *mrand.Rand, last *int64, patience int64) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), readerPatience)
 	defer cancel()
 	url := r.doors[rng.IntN(len(r.doors))] + path
 	header := rng.IntN(2) == 0
@@ -119,6 +143,8 @@ func (r *resumes) read(path string, rng *mrand.Rand, last *int64, patience int64
 				return fmt.Errorf("event %s with seq %d after %d", id, e.Seq, *last)
 			}
 			*last = e.Seq
+			for far := r.furthest.Load(); e.Seq > far && !r.furthest.CompareAndSwap(far, e.Seq); far = r.furthest.Load() {
+			}
 			seen++
 		}
 	}
@@ -192,6 +218,8 @@ func TestResumeOverTwoDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	const last = 2000
+	readers := &resumes{doors: doors, token: text, session: s.ID, run: run.ID, last: last, readers: 10, drops: 200}
+	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		rng := mrand.New(mrand.NewPCG(1, 2))
@@ -201,6 +229,9 @@ func TestResumeOverTwoDoors(t *testing.T) {
 			for range min(1+rng.IntN(8), last-n) {
 				list = append(list, event.Event{SessionID: id, UserID: run.UserID, RunID: event.RunID(run.ID), Data: &event.StateEntered{}})
 			}
+			if readers.await(ctx, int64(n)) != nil {
+				return // they have given up
+			}
 			if n += len(list); n == last {
 				list[len(list)-1].Data = &event.RunCompleted{}
 			}
@@ -209,10 +240,11 @@ func TestResumeOverTwoDoors(t *testing.T) {
 				return
 			}
 			for _, hub := range []*live.Hub{&near, &far} {
-				hub.Deliver(id.Stream(), api.Delta{Type: event.LiveTextDelta, RunID: run.ID, Number: int64(n), Epoch: 1, After: int64(n), Text: "live"})
+				hub.Deliver(id.Stream(), api.Delta{Type: event.LiveTextDelta, RunID: run.ID, Number: int64(n), Epoch: 1, After: 3, Text: "live"})
 			}
 		}
 	})
-	(&resumes{doors: doors, token: text, session: s.ID, run: run.ID, last: last, readers: 10, drops: 200}).play(t)
+	readers.play(t)
+	cancel()
 	wg.Wait()
 }

@@ -33,10 +33,8 @@ type Store interface {
 // Tenure is the lease under which targets are worked on.
 type Tenure interface {
 	Node() eventlog.NodeID
-	// Term ends with the lease.
-	Term() context.Context
-	// Await waits until the lease has time enough left for an attempt.
-	Await(ctx context.Context) error
+	// Term is the lease as it is now.
+	Term() eventlog.Term
 	// Rest lets go of a stream that wants nothing more, Yield of one that others
 	// are to go on with.
 	Rest(s event.Stream, head int64)
@@ -158,18 +156,18 @@ const restAfter = 2 * time.Second
 // work sends what is due in a target's lane, one after the other.
 func (r *Room) work(ctx context.Context, id event.TargetID, w *workers.Worker) time.Time {
 	term := r.cfg.Tenure.Term()
-	if term.Err() != nil {
+	if term.Context().Err() != nil {
 		return time.Time{} // looked at when the lease begins anew
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(term, cancel)()
+	defer context.AfterFunc(term.Context(), cancel)()
 	for fenced := false; ; {
-		due, more, err := r.step(ctx, id, w)
+		due, more, err := r.step(ctx, id, w, term)
 		var other *eventlog.ConditionError
 		var held *eventlog.HeldError
 		switch {
-		case ctx.Err() != nil, term.Err() != nil, errors.As(err, &held):
+		case ctx.Err() != nil, term.Context().Err() != nil, errors.As(err, &held):
 			return time.Time{} // another node's, which was woken too
 		case errors.Is(err, eventlog.ErrFenced) && !fenced:
 			fenced = true // what was remembered of it is forgotten: once more, with a claim
@@ -192,7 +190,7 @@ func (r *Room) work(ctx context.Context, id event.TargetID, w *workers.Worker) t
 
 // step looks at the head of the lane. It gives when to come back if that is
 // not due yet, and whether there may be more to do now.
-func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker) (due time.Time, more bool, err error) {
+func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker, term eventlog.Term) (due time.Time, more bool, err error) {
 	head, err := r.cfg.Store.Head(ctx, id.Stream())
 	if err != nil {
 		return due, false, err
@@ -232,13 +230,13 @@ func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker) (
 	if now, err = r.cfg.Store.Now(ctx); err != nil { // the place may have been long in coming
 		return due, false, err
 	}
-	return due, true, r.attempt(ctx, &row, now)
+	return due, true, r.attempt(ctx, &row, now, term)
 }
 
 // attempt makes one attempt: intent, act, outcome. An attempt that a former
 // owner left open is closed first; its message may have arrived, and the
 // receiver knows the id.
-func (r *Room) attempt(ctx context.Context, row *eventlog.DeliveryRow, now time.Time) error {
+func (r *Room) attempt(ctx context.Context, row *eventlog.DeliveryRow, now time.Time, term eventlog.Term) error {
 	var events []event.Data
 	if row.Open != 0 {
 		events = append(events, &event.DeliveryAttemptFailed{
@@ -260,7 +258,7 @@ func (r *Room) attempt(ctx context.Context, row *eventlog.DeliveryRow, now time.
 	if err := r.append(ctx, row, row.Open, append(events, started)); err != nil {
 		return err
 	}
-	if err := r.cfg.Tenure.Await(ctx); err != nil { // I-11
+	if err := term.Await(ctx); err != nil { // I-11
 		return errors.Join(eventlog.ErrFenced, err)
 	}
 	sctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)

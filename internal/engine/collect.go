@@ -281,7 +281,7 @@ func (c *collector) publish(kind string, p llm.Part) {
 	}
 	stream := c.d.id.Stream()
 	c.deltas++
-	if !c.d.e.cfg.Hub.Listening(stream) || !c.d.e.cfg.Lease.Held() { // I-11
+	if !c.d.e.cfg.Hub.Listening(stream) || !c.d.term.Held() { // I-11
 		return
 	}
 	c.d.e.cfg.Hub.Publish(stream, api.Delta{

@@ -41,20 +41,6 @@ type Snapshots interface {
 	Offer(st *session.State)
 }
 
-// Lease says whether a node's time at the store is enough for one more act
-// outside the log (I-11).
-type Lease interface {
-	Held() bool
-	// Await waits until it is; its error says that the lease has ended.
-	Await(ctx context.Context) error
-}
-
-// unlimited is the lease of a node that is alone.
-type unlimited struct{}
-
-func (unlimited) Held() bool                  { return true }
-func (unlimited) Await(context.Context) error { return nil }
-
 // Config is what the engine works with.
 type Config struct {
 	Log Log
@@ -67,10 +53,8 @@ type Config struct {
 	// Model gives the adapter of a captured route; its error is an *llm.Error.
 	Model func(event.Route) (llm.Model, error)
 	// Takes says whether the model of a route reads files of a media type. Nil: text only.
-	Takes func(r event.Route, mediaType string) bool
-	Node  eventlog.NodeID // this process life, as whose owner's appends are made
-	// Lease says whether this node may act. Nil: always.
-	Lease  Lease
+	Takes  func(r event.Route, mediaType string) bool
+	Node   eventlog.NodeID // this process life, as whose owner's appends are made
 	Rand   *rand.Rand
 	Logger *slog.Logger
 
@@ -104,9 +88,6 @@ func New(cfg Config) *Engine {
 	def(&cfg.BlobCache, 32<<20)
 	if cfg.Takes == nil {
 		cfg.Takes = func(_ event.Route, media string) bool { return llm.Capabilities{}.Takes(media) }
-	}
-	if cfg.Lease == nil {
-		cfg.Lease = unlimited{}
 	}
 	if cfg.FileBytes == 0 {
 		cfg.FileBytes = 256 << 20
@@ -181,13 +162,14 @@ func catchUp(ctx context.Context, st *session.State, read func(context.Context, 
 // draining on no act begins; those in flight are awaited. When ctx ends, what is
 // in flight is left in doubt, as after a crash.
 //
-// eventlog.ErrFenced means that the session has another owner: then nothing
-// more is done for it, and nothing is said in the log (I-11).
-func (e *Engine) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error) {
+// Acts outside the log happen only while the term lasts. eventlog.ErrFenced means
+// that it has ended, or that the session has another owner: then nothing more is
+// done for it, and nothing is said in the log (I-11).
+func (e *Engine) Drive(ctx context.Context, term eventlog.Term, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	st.AskForFiles(e.cfg.Files != nil)
 	d := &drive{
-		e: e, id: st.ID, st: st, log: e.cfg.Logger.With("session_id", st.ID),
+		e: e, id: st.ID, st: st, term: term, log: e.cfg.Logger.With("session_id", st.ID),
 		acts: map[actKey]context.CancelFunc{}, outcomes: make(chan outcome),
 		cancel: cancel, head: st.Head,
 	}
@@ -223,10 +205,12 @@ func (d *drive) moved() {
 
 // drive is one activation of a session.
 type drive struct {
-	e   *Engine
-	id  event.SessionID
-	st  *session.State // as committed; only the loop touches it
-	log *slog.Logger
+	e  *Engine
+	id event.SessionID
+	st *session.State // as committed; only the loop touches it
+	// term is the lease under which it works.
+	term eventlog.Term
+	log  *slog.Logger
 
 	acts     map[actKey]context.CancelFunc // in flight
 	outcomes chan outcome
@@ -402,7 +386,7 @@ func (d *drive) begin(ctx context.Context, actions []session.Action) {
 // time left for it. It waits for a beat that is late; eventlog.ErrFenced: the
 // lease has ended, and nothing more is done or said (I-11).
 func (d *drive) mayAct(ctx context.Context) error {
-	if err := d.e.cfg.Lease.Await(ctx); err != nil {
+	if err := d.term.Await(ctx); err != nil {
 		if ctx.Err() != nil {
 			return llm.Errorf(llm.Aborted, "stopped").Because(err)
 		}

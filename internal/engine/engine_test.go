@@ -66,6 +66,13 @@ func (h *house) engine(set *tool.Set, owner string) *engine.Engine {
 	})
 }
 
+// forever is the term of a node that is alone.
+type forever struct{}
+
+func (forever) Held() bool                  { return true }
+func (forever) Await(context.Context) error { return nil }
+func (forever) Context() context.Context    { return context.Background() }
+
 func (h *house) close() {
 	if err := h.store.Close(context.Background()); err != nil {
 		h.t.Error(err)
@@ -103,7 +110,7 @@ func (h *house) drive(eng *engine.Engine, id event.SessionID) {
 	}
 	for {
 		var due time.Time
-		st, due, _, err = eng.Drive(h.t.Context(), st, nil, nil)
+		st, due, _, err = eng.Drive(h.t.Context(), forever{}, st, nil, nil)
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -230,6 +230,11 @@ type life struct {
 
 // begin works on a session in the background, as a lane would.
 func (h *house) begin(eng *engine.Engine, id event.SessionID) *life {
+	return h.beginUnder(eng, id, forever{})
+}
+
+// beginUnder works under a lease.
+func (h *house) beginUnder(eng *engine.Engine, id event.SessionID, term eventlog.Term) *life {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &life{h: h, id: id, bell: make(chan struct{}, 1), draining: make(chan struct{}), cancel: cancel, done: make(chan struct{})}
 	go func() {
@@ -237,7 +242,7 @@ func (h *house) begin(eng *engine.Engine, id event.SessionID) *life {
 		st, err := eng.Load(ctx, id)
 		for err == nil {
 			var due time.Time
-			if st, due, _, err = eng.Drive(ctx, st, l.bell, l.draining); err != nil {
+			if st, due, _, err = eng.Drive(ctx, term, st, l.bell, l.draining); err != nil {
 				break
 			}
 			var timer <-chan time.Time

@@ -73,14 +73,16 @@ func (l *lease) beat() {
 	l.back = make(chan struct{})
 }
 
-func (h *house) leased(l engine.Lease, tools ...tool.Tool) *engine.Engine {
+func (l *lease) Context() context.Context { return context.Background() }
+
+func (h *house) leased(tools ...tool.Tool) *engine.Engine {
 	h.t.Helper()
 	set, err := tool.NewSet(tools...)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	return engine.New(engine.Config{
-		Log: h.store, Hub: &h.hub, Tools: set, Node: "a", Lease: l, Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+		Log: h.store, Hub: &h.hub, Tools: set, Node: "a", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
 		Model: func(event.Route) (llm.Model, error) { return strict{h.t, h.model}, nil },
 	})
 }
@@ -133,7 +135,7 @@ func TestNoActWithoutLease(t *testing.T) {
 					}
 					s := h.session(&api.CreateSession{})
 					id := h.submit(s, "1")
-					life := h.begin(h.leased(l, f), s.ID)
+					life := h.beginUnder(h.leased(f), s.ID, l)
 					<-time.After(time.Minute)
 					synctest.Wait()
 					if p.asked() != sc.asked || f.runs() != sc.ran {
@@ -177,7 +179,7 @@ func TestNoDeltaWithoutLease(t *testing.T) {
 		id := h.submit(s, "1")
 		sub := h.hub.Subscribe(s.ID.Stream())
 		defer sub.Close()
-		life := h.begin(h.leased(l), s.ID)
+		life := h.beginUnder(h.leased(), s.ID, l)
 		synctest.Wait()
 		life.drain()
 		h.status(id, "completed")
@@ -210,7 +212,7 @@ func TestHoldAndLetGo(t *testing.T) {
 		}
 		s := h.session(&api.CreateSession{})
 		id := h.submit(s, "1")
-		life := h.begin(h.leased(newLease(), f), s.ID)
+		life := h.beginUnder(h.leased(f), s.ID, newLease())
 		synctest.Wait()
 		head := len(h.types(s.ID))
 		other := h.begin(h.eng, s.ID)

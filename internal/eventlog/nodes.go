@@ -88,6 +88,20 @@ type Nodes interface {
 	Yield(ctx context.Context, id NodeID, streams []event.Stream) error
 }
 
+// Term is the time for which a node holds what it holds: one lease, as long as
+// its beats follow each other in time. Work that began under a term ends with it,
+// also when the node has another by then: what it held may be somebody else's.
+type Term interface {
+	// Held says whether there is time enough left for one more act outside the
+	// log (I-11).
+	Held() bool
+	// Await waits until there is, for a beat that is late. Its error says that the
+	// term or ctx has ended.
+	Await(ctx context.Context) error
+	// Context ends with the term.
+	Context() context.Context
+}
+
 // News says how far a stream has come by what another process appended.
 type News struct {
 	Stream event.Stream

@@ -59,10 +59,10 @@ func (s *Store) Capture(ctx context.Context, at Place, open func() (*os.Root, er
 		return "", ErrPaused
 	}
 	tree, err := s.capture(ctx, sp, at, open)
+	s.sweepWhenDue(sp, errors.Is(err, ErrTooLarge)) // what such a one wrote nobody will ever refer to
 	switch {
 	case err == nil:
 		sp.failed = 0
-		s.sweepWhenDue(sp)
 	case errors.Is(err, context.Canceled): // nobody waits for it any more: no failure
 	default:
 		sp.again = time.Now().Add(min(pause<<min(sp.failed, 8), maxPause))
@@ -86,9 +86,16 @@ func (s *Store) capture(ctx context.Context, sp *space, at Place, open func() (*
 		return "", err
 	}
 	w := walk{ctx: ctx, s: s, space: sp, index: make(map[string]stat, len(sp.index))}
+	defer func() { sp.written += w.written }()
 	var list []entry
 	if root != nil {
 		defer root.Close()
+		if len(sp.index) == 0 || sp.failed > 0 { // else what is too large would be written each time before it is found out
+			dry := walk{ctx: ctx, s: s, space: sp, dry: true}
+			if _, err := dry.folder(root, "", 0, nil); err != nil {
+				return "", err
+			}
+		}
 		if list, err = w.folder(root, "", 0, nil); err != nil {
 			w.keepIndex() // what was read need not be read again by the next one
 			return "", err
@@ -102,7 +109,6 @@ func (s *Store) capture(ctx context.Context, sp *space, at Place, open func() (*
 		return "", err
 	}
 	sp.index = w.index
-	sp.written += w.written
 	sp.made++
 	return top.tree(), s.end(sp.name)
 }
@@ -113,6 +119,7 @@ type walk struct {
 	s       *Store
 	space   *space
 	index   map[string]stat // of this snapshot
+	dry     bool            // only look whether it is within the bounds
 	seen    int             // names, also those that are left out
 	entries int
 	bytes   int64 // of held files
@@ -225,12 +232,14 @@ func (w *walk) entry(dir *os.Root, path, name string, depth int, rules []rule) (
 	case w.s.ignored(rules, path+name, name, info.IsDir()):
 		return entry{}, nil
 	}
-	if w.s.looked != nil {
+	if w.s.looked != nil && !w.dry {
 		w.s.looked(path + name)
 	}
 	switch mode := info.Mode(); {
 	case mode.IsDir():
 		return w.subfolder(dir, path, name, info, depth, rules)
+	case w.dry:
+		return entry{kind: unheld}, w.count(info)
 	case mode&fs.ModeSymlink != 0:
 		to, err := dir.Readlink(name)
 		if err != nil {
@@ -258,6 +267,9 @@ func (w *walk) subfolder(dir *os.Root, path, name string, info fs.FileInfo, dept
 	if err != nil || len(list) == 0 { // a folder is there by what it holds
 		return entry{}, err
 	}
+	if w.dry {
+		return entry{kind: folder}, nil
+	}
 	sum, err := w.listing(list)
 	return entry{kind: folder, sum: sum, name: name}, err
 }
@@ -283,8 +295,8 @@ func (w *walk) file(dir *os.Root, path, name string, info fs.FileInfo) (entry, e
 			old = now
 		}
 		if old.kind == file {
-			if w.bytes += info.Size(); w.bytes > w.s.cfg.TreeBytes {
-				return entry{}, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, w.s.cfg.TreeBytes)
+			if err := w.count(info); err != nil {
+				return entry{}, err
 			}
 		}
 		if known {
@@ -293,6 +305,17 @@ func (w *walk) file(dir *os.Root, path, name string, info fs.FileInfo) (entry, e
 		return entry{kind: old.kind, perm: uint32(info.Mode().Perm()), size: info.Size(), sum: old.sum, name: name}, nil
 	}
 	return w.stamp(name, info), nil // it does not stand still
+}
+
+// count counts the bytes of a file that is held.
+func (w *walk) count(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() || info.Size() > w.s.cfg.FileBytes {
+		return nil
+	}
+	if w.bytes += info.Size(); w.bytes > w.s.cfg.TreeBytes {
+		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, w.s.cfg.TreeBytes)
+	}
+	return nil
 }
 
 // read takes the content of a file. same: it is the one that info tells of, and

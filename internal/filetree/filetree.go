@@ -68,7 +68,7 @@ var DefaultIgnore = []string{"node_modules", "__pycache__", ".venv"}
 // Bounds that nobody sets.
 const (
 	maxDepth   = 64      // folders in folders
-	maxIndexed = 400_000 // files of which it is remembered how they stood when they were read
+	maxIndexed = 150_000 // files of which it is remembered how they stood when they were read; some 200 bytes each
 	maxPath    = 4096    // bytes
 )
 
@@ -87,8 +87,8 @@ type Tree string
 
 // Place says whose snapshot it is.
 type Place struct {
-	Space   string // a name of [a-z0-9_-]; a session's own workspace has the session's id
-	Session string // likewise
+	Space   string // the session's id for a workspace of its own, else what SharedSpace gives
+	Session string // a name of [a-z0-9_-]
 }
 
 // Store keeps snapshots. It is safe for concurrent use; Close ends it.
@@ -231,7 +231,7 @@ func (s *Store) leave(sp *space, before int) {
 	s.indexed += len(sp.index) - before
 	sp.used--
 	<-sp.token
-	for s.indexed > maxIndexed || len(s.spaces) > maxSpaces {
+	for s.indexed > max(maxIndexed, 2*s.cfg.TreeFiles) || len(s.spaces) > maxSpaces {
 		var oldest *space
 		for _, x := range s.spaces {
 			if x.used == 0 && (oldest == nil || x.last.Before(oldest.last)) {

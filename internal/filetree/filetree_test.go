@@ -385,6 +385,32 @@ func TestCaps(t *testing.T) {
 	}
 }
 
+// What is too large is found out before it is written, and what was written of
+// one that became too large does not stay.
+func TestTooLargeLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, func(c *Config) { c.TreeBytes = 1000 })
+		h.write("a", strings.Repeat("a", 600))
+		h.write("b", strings.Repeat("b", 600))
+		if _, err := h.try(); !errors.Is(err, ErrTooLarge) || h.store.reads.Load() != 0 || h.objects() != 0 {
+			t.Errorf("%v after %d reads, %d objects", err, h.store.reads.Load(), h.objects())
+		}
+		h.must(os.Remove(filepath.Join(h.dir, "b")))
+		time.Sleep(time.Hour)
+		tree := h.capture()
+		h.write("0", strings.Repeat("0", 600)) // read first
+		if _, err := h.try(); !errors.Is(err, ErrTooLarge) {
+			t.Error(err)
+		}
+		h.store.work.Wait()
+		if h.objects() != 2 {
+			t.Errorf("%d objects", h.objects())
+		}
+		h.same(h.changes(Empty, tree), "added a 0>600")
+		h.store.Close()
+	})
+}
+
 // longPath makes folders whose path is longer than the system takes at once.
 func (h *house) longPath() {
 	root, err := os.OpenRoot(h.dir)
@@ -581,7 +607,7 @@ func TestErase(t *testing.T) {
 	}
 	h.capture() // and works again
 
-	h.at = Place{"shared", "ses_a"}
+	h.at = Place{"shared-1", "ses_a"}
 	h.write("f", "of both")
 	both := h.capture()
 	h.write("f", "ONLY-A")
@@ -591,17 +617,17 @@ func TestErase(t *testing.T) {
 	h.capture()
 	ids, err := h.store.Sessions()
 	h.must(err)
-	h.same(ids, "ses_1", "ses_a", "ses_b", "shared")
+	h.same(ids, "ses_1", "ses_a", "ses_b")
 	h.must(h.store.Erase(context.Background(), "ses_a"))
 	h.noSecret("ONLY-A")
 	h.same(h.changes(Empty, both), "added f 0>7")
 	ids, err = h.store.Sessions()
 	h.must(err)
-	h.same(ids, "ses_1", "ses_b", "shared")
+	h.same(ids, "ses_1", "ses_b")
 	h.must(h.store.Erase(context.Background(), "ses_a"))
 	for _, name := range []string{"../ses_b", "", ".", "a/b"} {
 		h.must(h.store.Erase(context.Background(), name))
-		if _, err := h.store.Capture(context.Background(), Place{"shared", name}, h.open); err == nil {
+		if _, err := h.store.Capture(context.Background(), Place{"shared-1", name}, h.open); err == nil {
 			t.Errorf("%q is taken for a session", name)
 		}
 		if _, err := h.store.Capture(context.Background(), Place{name, "ses_b"}, h.open); err == nil {
@@ -613,26 +639,26 @@ func TestErase(t *testing.T) {
 // What a process left that died while it made a snapshot, or erased, is swept.
 func TestLeftovers(t *testing.T) {
 	h := newHouse(t)
-	h.at = Place{"shared", "ses_a"}
+	h.at = Place{"shared-1", "ses_a"}
 	h.write("f", "kept")
 	tree := h.capture()
 	n := h.objects()
-	h.must(h.store.begin("shared"))
-	_, _, err := h.store.put("shared", []byte("nobody refers to it"))
+	h.must(h.store.begin("shared-1"))
+	_, _, err := h.store.put("shared-1", []byte("nobody refers to it"))
 	h.must(err)
-	h.must(os.WriteFile(h.store.path("shared", "objects", tempName+"x"), []byte("half"), 0o600))
+	h.must(os.WriteFile(h.store.path("shared-1", "objects", tempName+"x"), []byte("half"), 0o600))
 	h.must(h.store.Tidy(context.Background(), 10))
 	if h.objects() != n {
 		t.Errorf("%d objects, want %d", h.objects(), n)
 	}
-	if _, err := os.Lstat(h.store.path("shared", busy)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(h.store.path("shared-1", busy)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is still marked: %v", err)
 	}
 	h.same(h.changes(Empty, tree), "added f 0>4")
 	// Killed after the trees of a session were let go, before the sweep.
 	refs, err := h.store.refs(h.at)
 	h.must(err)
-	h.must(os.Remove(h.store.path("shared", "refs", "ses_a", refs[0].name)))
+	h.must(os.Remove(h.store.path("shared-1", "refs", "ses_a", refs[0].name)))
 	ids, err := h.store.Sessions()
 	h.must(err)
 	if !slices.Contains(ids, "ses_a") {

@@ -2,6 +2,7 @@ package filetree
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"io/fs"
@@ -19,9 +20,9 @@ const sweepTime = 2 * time.Minute
 const fewTrees = 16
 
 // sweepWhenDue sweeps a space, beside what goes on, when it has grown so far
-// since the last time that it may be past its bounds.
-func (s *Store) sweepWhenDue(sp *space) {
-	due := sp.written > s.cfg.SpaceBytes/4 || sp.made > s.cfg.Keep/4+1 || !sp.swept && sp.trees > fewTrees
+// since the last time that it may be past its bounds; or now.
+func (s *Store) sweepWhenDue(sp *space, now bool) {
+	due := now && sp.written > 0 || sp.written > s.cfg.SpaceBytes/4 || sp.made > s.cfg.Keep/4+1 || !sp.swept && sp.trees > fewTrees
 	if !due {
 		return
 	}
@@ -197,7 +198,16 @@ func (s *Store) drop(ctx context.Context, sp *space, marked map[digest]bool) err
 	return nil
 }
 
-// Sessions lists the sessions of which there is something, each once.
+// shared begins the names of spaces of workspaces that sessions share.
+const shared = "shared-"
+
+// SharedSpace names the space of a workspace that sessions share, by its root.
+func SharedSpace(root string) string {
+	sum := sha256.Sum256([]byte(root))
+	return shared + hex.EncodeToString(sum[:8])
+}
+
+// Sessions lists the sessions of which there is something, each once, in order.
 func (s *Store) Sessions() ([]string, error) {
 	spaces, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {
@@ -208,6 +218,10 @@ func (s *Store) Sessions() ([]string, error) {
 		if !sp.IsDir() || !plain(sp.Name()) {
 			continue
 		}
+		if !strings.HasPrefix(sp.Name(), shared) {
+			ids = append(ids, sp.Name()) // also where its own space holds no tree
+			continue
+		}
 		sessions, err := os.ReadDir(s.path(sp.Name(), "refs"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -215,7 +229,6 @@ func (s *Store) Sessions() ([]string, error) {
 		for _, f := range sessions {
 			ids = append(ids, f.Name())
 		}
-		ids = append(ids, sp.Name()) // its own space may be there without a tree
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
@@ -228,17 +241,12 @@ func (s *Store) Erase(ctx context.Context, session string) error {
 	if !plain(session) {
 		return nil // nothing is ever kept of it
 	}
-	spaces, err := os.ReadDir(s.cfg.Dir)
-	if err != nil {
-		return err
-	}
+	err := s.eraseSpace(ctx, session)
+	spaces, rerr := os.ReadDir(s.cfg.Dir)
+	err = errors.Join(err, rerr)
 	for _, f := range spaces {
 		space := f.Name()
-		if space == session {
-			err = errors.Join(err, s.eraseSpace(ctx, space))
-			continue
-		}
-		if !plain(space) {
+		if !plain(space) || !strings.HasPrefix(space, shared) {
 			continue
 		}
 		refs := s.path(space, "refs", session)

@@ -24,14 +24,14 @@ import (
 // Driver works on one session: the engine.
 type Driver interface {
 	Load(ctx context.Context, id event.SessionID) (*session.State, error)
-	Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error)
+	Drive(ctx context.Context, term eventlog.Term, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error)
 }
 
 // Tenure is the lease under which the sessions are worked on.
 type Tenure interface {
 	Node() eventlog.NodeID
-	// Term ends with the lease.
-	Term() context.Context
+	// Term is the lease as it is now.
+	Term() eventlog.Term
 	// Rest lets go of a stream that wants nothing more, Yield of one that others
 	// are to go on with.
 	Rest(s event.Stream, head int64)
@@ -140,12 +140,12 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 	st := l.cache.take(id)
 	l.mu.Unlock()
 	term := l.cfg.Tenure.Term()
-	if term.Err() != nil {
+	if term.Context().Err() != nil {
 		return time.Time{} // looked at when the lease begins anew
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(term, cancel)()
+	defer context.AfterFunc(term.Context(), cancel)()
 	var due time.Time
 	var rested bool
 	var err error
@@ -153,7 +153,7 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 		st, err = l.cfg.Driver.Load(ctx, id)
 	}
 	if err == nil {
-		st, due, rested, err = l.cfg.Driver.Drive(ctx, st, w.Bell, w.Draining)
+		st, due, rested, err = l.cfg.Driver.Drive(ctx, term, st, w.Bell, w.Draining)
 	}
 	if err != nil {
 		return l.failed(ctx, id, w, err)

@@ -49,7 +49,7 @@ func (d *driver) Load(_ context.Context, id event.SessionID) (*session.State, er
 	return st, nil
 }
 
-func (d *driver) Drive(ctx context.Context, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, bool, error) {
+func (d *driver) Drive(ctx context.Context, _ eventlog.Term, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, bool, error) {
 	id := st.ID
 	d.mu.Lock()
 	d.now[id]++
@@ -128,11 +128,18 @@ func (t *term) begin() {
 
 func (t *term) Node() eventlog.NodeID { return "n" }
 
-func (t *term) Term() context.Context {
+func (t *term) Term() eventlog.Term {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.ctx
+	return spell{t.ctx}
 }
+
+// spell is a term that a test ends.
+type spell struct{ ctx context.Context }
+
+func (s spell) Held() bool                      { return s.ctx.Err() == nil }
+func (s spell) Await(ctx context.Context) error { return errors.Join(s.ctx.Err(), ctx.Err()) }
+func (s spell) Context() context.Context        { return s.ctx }
 
 func (t *term) Share() int           { return t.share }
 func (t *term) Grace() time.Duration { return time.Until(t.grace) }

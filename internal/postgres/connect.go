@@ -48,9 +48,9 @@ func (s *Store) sessionSettings() [][2]string {
 
 // connect makes the pool, after a look at what the URL leads to.
 func (s *Store) connect(ctx context.Context) error {
-	cfg, err := pgxpool.ParseConfig(s.cfg.URL)
+	cfg, err := parseURL(s.cfg.URL)
 	if err != nil {
-		return fmt.Errorf("database URL: %w", err)
+		return err
 	}
 	if !strings.Contains(s.cfg.URL, "pool_max_conns") {
 		cfg.MaxConns = int32(min(s.cfg.Conns, 1<<15))
@@ -95,12 +95,12 @@ func (s *Store) look(ctx context.Context, cc *pgx.ConnConfig, path string, hasPa
 	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err := pgx.ConnectConfig(ctx, cc)
 	if err != nil {
-		return fmt.Errorf("connect to PostgreSQL: %w", err)
+		return connectErr(ctx, cc, err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	tx, err := conn.Begin(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to PostgreSQL: %w", err)
+		return connectErr(ctx, cc, err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
 	if hasPath {

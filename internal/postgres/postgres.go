@@ -43,9 +43,11 @@ type (
 	VerifyOptions = storecore.VerifyOptions
 	Report        = storecore.Report
 	Batch         = storecore.Batch
-	NewerError    = storecore.NewerError
 	News          = eventlog.News
 )
+
+// NewerError says that a newer version of the program has had the database.
+type NewerError struct{ storecore.NewerError }
 
 // The choices of Config.Sync.
 const (
@@ -191,7 +193,9 @@ var (
 
 // Open connects, brings the schema and the derived rows up to date and starts
 // the writer. A database of a newer version gives a *NewerError, one that does
-// not do a *SetupError; then nothing was made or changed.
+// not do, or a URL that cannot be read, a *SetupError, and one that cannot be
+// spoken to now an *UnreachableError; then nothing was made or changed. No error
+// holds the password.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)

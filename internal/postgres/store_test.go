@@ -714,3 +714,76 @@ func TestFeedLooksAtSoMuch(t *testing.T) {
 		t.Errorf("without a filter: %d items to %d, %v", len(items), next, err)
 	}
 }
+
+// A stream that is being handed to another node is fenced as soon as it was,
+// also against an append that was under way. // I-11
+func TestHandedOverMeanwhile(t *testing.T) {
+	s := open(t, Config{})
+	id := newSession(t)
+	for _, n := range []eventlog.NodeID{"a", "b"} {
+		if _, err := s.Beat(t.Context(), eventlog.Node{ID: n}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine := said(id, "mine")
+	mine.Entries[0].Node, mine.Entries[0].Claim = "a", true
+	mustAppend(t, s, mine)
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), s.sql("UPDATE @.streams SET holder = 'b' WHERE stream = $1"), string(id.Stream())); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		a := said(id, "still mine")
+		a.Entries[0].Node, a.Entries[0].Epoch, a.Entries[0].Rest = "a", 1, true
+		_, err := s.Append(within(t), a)
+		done <- err
+	}()
+	waitFor(t, "the append waits", func() bool {
+		var n int
+		err := s.pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", "%"+s.schema+".streams%").Scan(&n)
+		return err == nil && n == 1
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, eventlog.ErrFenced) {
+		t.Errorf("it was appended: %v", err)
+	}
+}
+
+// What another process wrote shows to readers here once its news were told,
+// and that there is nothing more is never said from memory.
+func TestReadBesideOthers(t *testing.T) {
+	url := schemaFor(t, t.TempDir())
+	heard := make(chan News, 10)
+	s := open(t, Config{URL: url, OnNews: func(list []News) {
+		for _, n := range list {
+			heard <- n
+		}
+	}})
+	other := open(t, Config{URL: url})
+	id := newSession(t)
+	read := func(after int64, want int) {
+		t.Helper()
+		events, err := s.Read(t.Context(), id.Stream(), after, 10)
+		if err != nil || len(events) != want {
+			t.Errorf("after %d: %d events, want %d (%v)", after, len(events), want, err)
+		}
+	}
+	mustAppend(t, s, created(id, ""))
+	mustAppend(t, s, said(id, "x"))
+	read(0, 2)
+	mustAppend(t, other, said(id, "y"))
+	read(2, 1) // at once
+	<-heard
+	read(0, 3)
+	mustAppend(t, s, said(id, "z"))
+	read(0, 4)
+	read(3, 1)
+	read(4, 0)
+}

@@ -77,7 +77,7 @@ func (s *State) beginCompaction(w *script, why event.CompactionReason) bool {
 	if r.Step == nil {
 		step++
 	}
-	if plan == nil || !plan.Auto || s.Window.Failures >= MaxCompactionFailures || s.Window.Fresh || r.Tried == step {
+	if plan == nil || !plan.Auto || s.Window.Failures >= MaxCompactionFailures || r.Tried == step {
 		return false
 	}
 	if why == event.CompactAuto && !s.full(r.Created, 0) {

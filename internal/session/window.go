@@ -179,7 +179,7 @@ type cut struct {
 func places(items []Item) []int {
 	out := []int{0}
 	for i := inputs(items) + 1; i < len(items); i++ {
-		if items[i].Step != "" && items[i].Step != items[i-1].Step && !slices.ContainsFunc(items[:i], func(it Item) bool { return it.Step == items[i].Step }) {
+		if items[i].Step != "" && items[i].Step != items[i-1].Step {
 			out = append(out, i)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 const assetColumns = "asset_id, user_id, ref, media_type, name, n_bytes, created_at"
@@ -70,8 +71,8 @@ func (s *Store) AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error
 
 // ListAssets implements eventlog.Assets.
 func (s *Store) ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error) {
-	l := &list{kind: "assets", from: "SELECT " + assetColumns + " FROM assets", order: []string{"created_at", "asset_id"}}
-	l.match("user_id", user)
+	l := &storecore.List{Hide: hidden, Kind: "assets", From: "SELECT " + assetColumns + " FROM assets", Order: []string{"created_at", "asset_id"}}
+	l.Match("user_id", user)
 	return page(ctx, s, "list assets", l, p, assetDest, func(a *eventlog.AssetRow) []string { return []string{a.CreatedAt, string(a.ID)} })
 }
 
@@ -146,15 +147,15 @@ func (v *verification) checkAssets(ctx context.Context) error {
 		if err := rows.Scan(&a.ID, &a.UserID, &a.Ref, &a.Bytes, &data); err != nil {
 			return err
 		}
-		v.report.Blobs++
+		v.Report.Blobs++
 		if event.RefOf(data) != a.Ref || event.AssetIDFor(a.UserID, a.Ref) != a.ID || int64(len(data)) != a.Bytes {
-			v.report.Find("asset "+string(a.ID), "bytes do not match the digest, or the digest not the id")
+			v.Report.Find("asset "+string(a.ID), "bytes do not match the digest, or the digest not the id")
 		}
 	}
-	if err := rows.Err(); err != nil || !v.report.LogSound {
+	if err := rows.Err(); err != nil || !v.Report.LogSound {
 		return err
 	}
 	return v.eachRef(ctx, "SELECT asset_id, min(run_id), '', '' FROM "+rebuiltPrefix+`asset_uses u
 		WHERE NOT EXISTS (SELECT 1 FROM main.assets a WHERE a.asset_id = u.asset_id) GROUP BY asset_id ORDER BY asset_id`,
-		func(id, run, _, _ string) { v.report.Find("asset "+id, "%s refers to it, and it is missing", run) })
+		func(id, run, _, _ string) { v.Report.Find("asset "+id, "%s refers to it, and it is missing", run) })
 }

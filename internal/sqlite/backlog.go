@@ -2,10 +2,10 @@ package sqlite
 
 import (
 	"context"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // The queries of Backlog stay within the indices of what is rare or waits.
@@ -39,13 +39,4 @@ func (s *Store) Backlog(ctx context.Context) (eventlog.Backlog, error) {
 }
 
 // Batch is one transaction of the writer, as Config.OnBatch is told of it.
-type Batch struct {
-	Appends int           // that were committed
-	Refused int           // that took no part
-	Events  int           // that were committed
-	Took    time.Duration // from the begin of the transaction to the end of its commit
-	// Longest is what the append that was handed over first has waited for, and
-	// with it all others of the batch at most: its place in the queue, and Took.
-	Longest time.Duration
-	Failed  bool // the transaction did not commit; its appends are tried alone, or have failed
-}
+type Batch = storecore.Batch

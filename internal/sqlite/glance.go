@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/event"
 )
 
@@ -46,7 +47,7 @@ func Look(ctx context.Context, dir string) (g Glance, err error) {
 		return g, err
 	}
 	g.Exists = true
-	if g.PID, g.Held, err = holderOf(dir); err != nil {
+	if g.PID, g.Held, err = dirlock.Holder(dir); err != nil {
 		return g, fmt.Errorf("look at %s: %w", dir, err)
 	}
 	// A log that is not in use has no shared memory for readers; who may write

@@ -66,7 +66,7 @@ func migrate(ctx context.Context, conn *sql.Conn, generation int) error {
 		return err
 	}
 	if len(done) > len(steps) {
-		return &NewerError{What: "tables", Found: done[len(done)-1].version, Known: len(steps)}
+		return newer("tables", done[len(done)-1].version, len(steps))
 	}
 	for i, m := range done {
 		if m.version != steps[i].version || m.checksum != steps[i].checksum {

@@ -3,25 +3,17 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // NewerError says that a newer version of the program has had the database.
-type NewerError struct {
-	What         string // what is newer: tables, derived rows, or events of a type
-	Found, Known int    // versions; Known 0: the program knows no such thing
-}
+type NewerError = storecore.NewerError
 
-func (e *NewerError) Error() string {
-	known := "this program knows none"
-	if e.Known > 0 {
-		known = fmt.Sprintf("this program knows version %d", e.Known)
-	}
-	return fmt.Sprintf("the database belongs to a newer version of holdfast: its %s are of version %d, %s; run the newer program, "+
-		"or put back the copy of the data directory that was made before the upgrade", e.What, e.Found, known)
+func newer(what string, found, known int) error {
+	return &NewerError{What: what, Found: found, Known: known, Copy: "data directory"}
 }
 
 // eventFact begins the names of facts that say which version of a type of
@@ -44,12 +36,12 @@ func newerFacts(ctx context.Context, conn *sql.Conn, generation int) error {
 			return err
 		}
 		if name == "generation" && found > generation {
-			return &NewerError{What: "derived rows", Found: found, Known: generation}
+			return newer("derived rows", found, generation)
 		}
 		if t, ok := strings.CutPrefix(name, eventFact); ok {
 			_, known, _ := event.New(event.Type(t))
 			if found > known {
-				return &NewerError{What: "events of type " + t, Found: found, Known: known}
+				return newer("events of type "+t, found, known)
 			}
 		}
 	}

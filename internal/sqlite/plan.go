@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // plan is an append that passed all checks: what there is to write.
@@ -61,7 +62,7 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 		row := sealed.Stamp(heads[i].Seq, heads[i].Epoch, heads[i].Hash, now)
 		p.rows = append(p.rows, row)
 		p.stamps = append(p.stamps, eventlog.Stamp{Stream: row.Stream, Head: row.Last(), Epoch: row.Epoch, Events: sealed.Events})
-		changes, err := w.s.changesOf(row.Stream, sealed.Events)
+		changes, err := storecore.RowsOf(w.s.cfg.Rows, row.Stream, sealed.Events)
 		if err != nil {
 			return nil, fmt.Errorf("append: %w", err)
 		}
@@ -71,22 +72,11 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 	return p, w.checkChanges(ctx, p.changes)
 }
 
-// changesOf asks for the derived changes of events. Its panic, a programmer's
-// mistake, must not take other people's appends with it.
-func (s *Store) changesOf(stream event.Stream, events []event.Event) (changes []derived.Change, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = eventlog.Malformed(fmt.Errorf("panic: %v", p), "derived rows of %s", stream)
-		}
-	}()
-	return s.cfg.Rows(stream, events), nil
-}
-
 // checkChanges refuses changes that do not fit their tables, and guarded
 // inserts of a key that exists or that is inserted twice.
 func (w *writer) checkChanges(ctx context.Context, changes []derived.Change) error {
 	for i, c := range changes {
-		spec, err := w.tables.check(c)
+		spec, err := storecore.CheckChange(c)
 		if err != nil {
 			return eventlog.Malformed(err, "append")
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // logColumns are the columns that scanLogRow reads.
@@ -55,7 +56,7 @@ func scanLogRow(rows *sql.Rows) (logRow, error) {
 // meanwhile is the reason, whatever the driver says.
 func (s *Store) readErr(op string, err error) error {
 	select {
-	case <-s.queue.closing:
+	case <-s.queue.Closing():
 		return fmt.Errorf("%s: %w", op, errors.Join(eventlog.ErrClosed, err))
 	default:
 		return fmt.Errorf("%s: %w", op, err)
@@ -104,9 +105,9 @@ func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limi
 		return nil, nil
 	}
 	select {
-	case <-s.queue.closing: // the database says how that went
+	case <-s.queue.Closing(): // the database says how that went
 	default:
-		if list, ok := s.tails.read(stream, max(after, 0), limit, maxBytes); ok {
+		if list, ok := s.tails.Read(stream, max(after, 0), limit, maxBytes); ok {
 			return list, ctx.Err()
 		}
 	}
@@ -146,16 +147,6 @@ func readEvents(ctx context.Context, st *statements, stream event.Stream, after 
 	return list, rows.Err()
 }
 
-// A position is the id of a row and the index of an event in it.
-const indexBits = 12
-
-// It does not compile when an entry may hold more events than an index has numbers.
-const _ = uint(1<<indexBits - eventlog.MaxEvents)
-
-func positionOf(id int64, index int) eventlog.Position {
-	return eventlog.Position(id<<indexBits | int64(index))
-}
-
 // feedQuery walks the log in the order of commits from the row ?1, which is
 // left out when index ?2 is its last. A row that the filter holds back comes
 // without its content. The tests of type and run are coarse ones: the words stand
@@ -173,7 +164,7 @@ func feedQuery(f *eventlog.FeedFilter) (text string, args []any) {
 		pass = append(pass, "session_id = "+arg(string(f.SessionID)))
 	}
 	if !f.Since.IsZero() {
-		pass = append(pass, "time >= "+arg(storedFrom(f.Since)))
+		pass = append(pass, "time >= "+arg(storecore.StoredFrom(f.Since)))
 	}
 	within := func(word string) string { return "instr(meta, CAST(" + arg(word) + " AS BLOB)) > 0" }
 	if f.RunID != "" {
@@ -192,21 +183,14 @@ func feedQuery(f *eventlog.FeedFilter) (text string, args []any) {
 	WHERE id >= ?1 AND (id > ?1 OR count - 1 > ?2) ORDER BY id LIMIT ?3`, args
 }
 
-// feedRows bounds the rows that one call of Feed looks at, feedWindow those that
-// one statement of a filtered feed does.
-const (
-	feedRows   = 4096
-	feedWindow = 512
-)
-
 // Feed implements eventlog.Log.
 func (s *Store) Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error) {
-	window := min(limit, feedRows)
+	window := min(limit, storecore.FeedRows)
 	if !f.Empty() {
-		window = feedWindow
+		window = storecore.FeedWindow
 	}
-	p := feedPage{after: max(after, 0), limit: limit, bytes: s.cfg.MaxReadBytes, filter: f}
-	for looked := 0; looked < feedRows && !p.full() && !p.over; {
+	p := storecore.FeedPage{After: max(after, 0), Limit: limit, Bytes: s.cfg.MaxReadBytes, Filter: f}
+	for looked := 0; looked < storecore.FeedRows && !p.Full() && !p.Over; {
 		n, err := s.feedWindow(ctx, &p, window)
 		if err != nil {
 			return nil, 0, s.readErr("read feed", err)
@@ -215,28 +199,16 @@ func (s *Store) Feed(ctx context.Context, after eventlog.Position, limit int, f 
 			break
 		}
 	}
-	return p.list, p.after, nil
+	return p.List, p.After, nil
 }
-
-// feedPage is a page of the feed in the making.
-type feedPage struct {
-	list   []eventlog.Positioned
-	after  eventlog.Position // where it goes on
-	limit  int
-	bytes  int // that are left; one event may take more
-	filter eventlog.FeedFilter
-	over   bool // the time came at which the feed ends
-}
-
-func (p *feedPage) full() bool { return len(p.list) >= p.limit || p.bytes < 0 }
 
 // feedWindow adds what passes of the next rows to a page, moves its position,
 // and gives the number of rows it saw.
-func (s *Store) feedWindow(ctx context.Context, p *feedPage, window int) (int, error) {
-	start := p.after
-	text, args := feedQuery(&p.filter)
-	args = append([]any{int64(start >> indexBits), int64(start & (1<<indexBits - 1)), window}, args...)
-	stmt, release, err := s.readers.lend(ctx, text, len(p.filter.Types) < 2 && p.filter.RunID == "" && p.filter.Since.IsZero())
+func (s *Store) feedWindow(ctx context.Context, p *storecore.FeedPage, window int) (int, error) {
+	id, index := storecore.PlaceOf(p.After)
+	text, args := feedQuery(&p.Filter)
+	args = append([]any{id, index, window}, args...)
+	stmt, release, err := s.readers.lend(ctx, text, len(p.Filter.Types) < 2 && p.Filter.RunID == "" && p.Filter.Since.IsZero())
 	if err != nil {
 		return 0, err
 	}
@@ -246,47 +218,16 @@ func (s *Store) feedWindow(ctx context.Context, p *feedPage, window int) (int, e
 		return 0, err
 	}
 	defer rows.Close()
-	n := 0
-	for !p.full() && rows.Next() {
-		n++
+	return p.Read(func() (int64, *event.Row, bool, error) {
+		if !rows.Next() {
+			return 0, nil, false, rows.Err()
+		}
 		row, err := scanLogRow(rows)
-		if err != nil {
-			return n, err
+		if err == nil && row.Meta != nil {
+			err = row.bad
 		}
-		if !p.filter.Until.IsZero() && !row.Time.Before(p.filter.Until) {
-			p.over = true
-			break
-		}
-		if row.Meta != nil {
-			events, err := row.Events()
-			if err != nil {
-				return n, err
-			}
-			if p.add(row.id, start, events) {
-				break
-			}
-		}
-		p.after = positionOf(row.id, row.Count-1)
-	}
-	return n, rows.Err()
-}
-
-// add adds the events of a row that stand after start and pass. True: the page
-// was full before the end of the row, and its position stands within it.
-func (p *feedPage) add(id int64, start eventlog.Position, events []event.Event) bool {
-	for i := range events {
-		at := positionOf(id, i)
-		if at <= start || !p.filter.Passes(&events[i]) {
-			continue
-		}
-		if p.full() {
-			p.after = at - 1
-			return true
-		}
-		p.list = append(p.list, eventlog.Positioned{Position: at, Event: events[i]})
-		p.bytes -= len(events[i].Raw)
-	}
-	return false
+		return row.id, &row.Row, err == nil, err
+	})
 }
 
 // Blob implements eventlog.Log.

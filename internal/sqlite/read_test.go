@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // An answer ends with the event whose data go past the bound, also within a row.
@@ -60,7 +61,7 @@ func TestMaxReadBytes(t *testing.T) {
 func TestFeedLooksAtSoMuch(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir(), Sync: SyncNormal})
 	id := newSession(t)
-	const rows = 2*feedRows + 100
+	const rows = 2*storecore.FeedRows + 100
 	for range rows - 1 {
 		mustAppend(t, s, said(id, ""))
 	}
@@ -70,15 +71,15 @@ func TestFeedLooksAtSoMuch(t *testing.T) {
 	for call, want := range []struct {
 		items int
 		at    eventlog.Position
-	}{{0, positionOf(feedRows, 0)}, {0, positionOf(2*feedRows, 0)}, {1, positionOf(rows, 0)}, {0, positionOf(rows, 0)}} {
+	}{{0, storecore.PositionOf(storecore.FeedRows, 0)}, {0, storecore.PositionOf(2*storecore.FeedRows, 0)}, {1, storecore.PositionOf(rows, 0)}, {0, storecore.PositionOf(rows, 0)}} {
 		items, next, err := s.Feed(t.Context(), at, 10, f)
 		if err != nil || len(items) != want.items || next != want.at {
-			t.Errorf("call %d: %d items, to row %d, want %d to %d (%v)", call, len(items), next>>indexBits, want.items, want.at>>indexBits, err)
+			t.Errorf("call %d: %d items, to row %d, want %d to %d (%v)", call, len(items), next, want.items, want.at, err)
 		}
 		at = next
 	}
-	if items, next, err := s.Feed(t.Context(), 0, 2*feedRows, eventlog.FeedFilter{}); err != nil || len(items) != feedRows || next != positionOf(feedRows, 0) {
-		t.Errorf("without a filter: %d items to row %d, %v", len(items), next>>indexBits, err)
+	if items, next, err := s.Feed(t.Context(), 0, 2*storecore.FeedRows, eventlog.FeedFilter{}); err != nil || len(items) != storecore.FeedRows || next != storecore.PositionOf(storecore.FeedRows, 0) {
+		t.Errorf("without a filter: %d items to row %d, %v", len(items), next, err)
 	}
 }
 
@@ -125,7 +126,7 @@ func TestListsUseAnIndex(t *testing.T) {
 				case f.UserID != "":
 					want = "SEARCH sessions_user"
 				}
-				s.explain(t, func() *list { return sessionList(f) }, want)
+				s.explain(t, func() *storecore.List { return sessionList(f) }, want)
 			}
 			for _, status := range []string{"", "completed", "failed"} {
 				f := eventlog.RunFilter{UserID: maybe(i, 1), SessionID: event.SessionID(maybe(i, 2)), Status: status, Range: r}
@@ -138,7 +139,7 @@ func TestListsUseAnIndex(t *testing.T) {
 				case f.UserID != "":
 					want = "SEARCH runs_user"
 				}
-				s.explain(t, func() *list { return runList(f) }, want)
+				s.explain(t, func() *storecore.List { return runList(f) }, want)
 			}
 		}
 		for i := range 16 {
@@ -158,7 +159,7 @@ func TestListsUseAnIndex(t *testing.T) {
 				case f.UserID != "":
 					want = "SEARCH outbox_user"
 				}
-				s.explain(t, func() *list { return deliveryList(f) }, want)
+				s.explain(t, func() *storecore.List { return deliveryList(f) }, want)
 			}
 		}
 	}
@@ -172,7 +173,7 @@ func TestListsUseAnIndex(t *testing.T) {
 func TestTargetsUseAnIndex(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir()})
 	for status, index := range map[string]string{"": "outbox", "pending": "outbox_pending", "dead_lettered": "outbox_dead"} {
-		text, args, _, err := targetList(eventlog.TargetFilter{UserID: "x", Status: status}, eventlog.Page{Cursor: encodeCursor("targets", []string{"tgt_1"})})
+		text, args, _, err := targetList(eventlog.TargetFilter{UserID: "x", Status: status}, eventlog.Page{Cursor: storecore.EncodeCursor("targets", []string{"tgt_1"})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,23 +188,23 @@ func TestTargetsUseAnIndex(t *testing.T) {
 
 // explain holds the plan of a list, its first page and a further one, against
 // the way and the index that are wanted.
-func (s *Store) explain(t *testing.T, of func() *list, want string) {
+func (s *Store) explain(t *testing.T, of func() *storecore.List, want string) {
 	t.Helper()
 	way, index, _ := strings.Cut(want, " ")
 	for _, paged := range []bool{false, true} {
 		l := of()
 		var p eventlog.Page
 		if paged {
-			p.Cursor = encodeCursor(l.cursorKind(), l.order)
+			p.Cursor = storecore.EncodeCursor(l.CursorKind(), l.Order)
 		}
-		text, _, err := l.query(p)
+		text, _, err := l.Query(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if paged && way == "SCAN" {
 			way = "SEARCH" // from the cursor on
 		}
-		plan := s.planOf(t, text, l.args)
+		plan := s.planOf(t, text, l.Args)
 		if !strings.HasPrefix(plan[0], way) || !strings.Contains(plan[0], " "+index+" ") && !strings.HasSuffix(plan[0], " "+index) ||
 			strings.Contains(strings.Join(plan, "\n"), "TEMP B-TREE") {
 			t.Errorf("%s: %q, want %s", text[strings.LastIndex(text, "FROM"):], plan, want)
@@ -239,11 +240,11 @@ func TestUnfinishedRunsOfASession(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir()})
 	for _, status := range []string{"queued", "running", "needs_attention"} {
 		l := runList(eventlog.RunFilter{SessionID: "ses_1", Status: status, UserID: "ann"})
-		text, _, err := l.query(eventlog.Page{Limit: 10})
+		text, _, err := l.Query(eventlog.Page{Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, err := s.readers.query(t.Context(), []byte("EXPLAIN QUERY PLAN "+text), l.args...)
+		rows, err := s.readers.query(t.Context(), []byte("EXPLAIN QUERY PLAN "+text), l.Args...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // create makes the temporary tables: those for rebuilt rows from their
@@ -14,8 +15,8 @@ func (v *verification) create(ctx context.Context) error {
 	for _, spec := range derived.Specs() {
 		var b strings.Builder
 		fmt.Fprintf(&b, "CREATE TABLE %s%s (", rebuiltPrefix, spec.Table)
-		for _, c := range columnsOf(spec) {
-			if integer(c) {
+		for _, c := range storecore.ColumnsOf(spec) {
+			if storecore.Integer(c) {
 				fmt.Fprintf(&b, "%s INTEGER NOT NULL DEFAULT 0, ", c)
 			} else {
 				fmt.Fprintf(&b, "%s TEXT NOT NULL DEFAULT '', ", c)
@@ -33,7 +34,7 @@ func (v *verification) create(ctx context.Context) error {
 // snapshots.
 func (v *verification) replace(ctx context.Context) error {
 	for _, spec := range derived.Specs() {
-		columns := strings.Join(columnsOf(spec), ", ")
+		columns := strings.Join(storecore.ColumnsOf(spec), ", ")
 		if err := v.exec(ctx, fmt.Sprintf("DELETE FROM main.%s", spec.Table)); err != nil {
 			return err
 		}
@@ -100,7 +101,7 @@ func (v *verification) differences(ctx context.Context, spec derived.Spec, query
 		if err := rows.Scan(&key, &columns); err != nil {
 			return err
 		}
-		v.report.Find(string(spec.Table)+" "+key, "%s%s", text, columns)
+		v.Report.Find(string(spec.Table)+" "+key, "%s%s", text, columns)
 	}
 	return rows.Err()
 }

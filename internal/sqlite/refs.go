@@ -4,70 +4,8 @@ import (
 	"context"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
-
-// reference is a blob that an event refers to. The blob's owner is the session
-// of the envelope.
-type reference struct {
-	ref  string
-	kind event.BlobKind // that the blob must have
-}
-
-// references lists the blobs that an event refers to: this is the one table of
-// the members of events that do, each with the kind that it allows. Members
-// that callers or tools fill as they like (arguments, metadata) refer to nothing.
-func references(data event.Data) []reference {
-	var list []reference
-	add := func(kind event.BlobKind, refs ...string) {
-		for _, ref := range refs {
-			if ref != "" {
-				list = append(list, reference{ref, kind})
-			}
-		}
-	}
-	text := func(c event.Content) { add(event.BlobContent, c.Ref) }
-	switch d := data.(type) {
-	case *event.SessionCreated:
-		text(d.Settings.Instructions)
-	case *event.SessionUpdated:
-		text(d.Settings.Instructions)
-	case *event.RunCreated:
-		for _, item := range d.Input {
-			text(item.Content)
-		}
-		add(event.BlobToolset, d.Toolset)
-		if d.Idempotency != nil {
-			add(event.BlobContract, d.Idempotency.Contract)
-		}
-	case *event.CompactionEnded:
-		text(d.Summary)
-	case *event.AttentionResolved:
-		text(d.Output)
-	case *event.OutputEmitted:
-		text(d.Content)
-	case *event.TextEnded:
-		text(d.Content)
-		add(event.BlobSealed, d.State)
-	case *event.ReasoningEnded:
-		add(event.BlobSealed, d.State)
-	case *event.ToolInputEnded:
-		text(d.Content)
-	case *event.ToolRequested:
-		text(d.Large)
-		text(d.Raw)
-		add(event.BlobSealed, d.State)
-	case *event.ToolCompleted:
-		text(d.Output)
-		add(event.BlobSealed, d.State)
-		add(event.BlobContent, d.OutputPaths...)
-	case *event.ToolFailed:
-		text(d.Message)
-		add(event.BlobSealed, d.State)
-	case *event.DeliveryEnqueued:
-		add(event.BlobDelivery, d.Body, d.Address)
-	}
-	return list
-}
 
 const foundRefs = "temp.found_refs"
 
@@ -78,15 +16,10 @@ func (v *verification) createRefs(ctx context.Context) error {
 		PRIMARY KEY (owner, ref, kind)) WITHOUT ROWID`)
 }
 
-// refer notes the references of an event.
-func (v *verification) refer(ctx context.Context, e *event.Event, where string) error {
-	for _, r := range references(e.Data) {
-		if _, err := v.st.exec(ctx, []byte("INSERT OR IGNORE INTO "+foundRefs+" (owner, ref, kind, by_row) VALUES (?, ?, ?, ?)"),
-			string(e.SessionID), r.ref, string(r.kind), where); err != nil {
-			return err
-		}
-	}
-	return nil
+// refer notes a reference.
+func (v *verification) refer(ctx context.Context, r storecore.FoundRef) error {
+	_, err := v.st.exec(ctx, []byte("INSERT OR IGNORE INTO "+foundRefs+" (owner, ref, kind, by_row) VALUES (?, ?, ?, ?)"), r.Owner, r.Ref, string(r.Kind), r.By)
+	return err
 }
 
 // checkRefs finds references without a blob, and, where the whole log could be
@@ -97,20 +30,19 @@ func (v *verification) checkRefs(ctx context.Context) error {
 	err := v.eachRef(ctx, "SELECT owner, ref, kind, by_row FROM "+foundRefs+` r
 		WHERE NOT EXISTS (SELECT 1 FROM main.blobs b WHERE b.owner = r.owner AND b.ref = r.ref) ORDER BY owner, ref`,
 		func(owner, ref, kind, by string) {
-			at := v.streams[event.SessionID(owner).Stream()]
 			where := "blob " + owner + " " + ref
-			if where == found || at != nil && at.erasedBy > 0 && kind == string(event.BlobDelivery) {
+			if where == found || kind == string(event.BlobDelivery) && v.WasErased(event.SessionID(owner)) {
 				return
 			}
 			found = where
-			v.report.Find(where, "%s refers to it (%s), and it is missing", by, kind)
+			v.Report.Find(where, "%s refers to it (%s), and it is missing", by, kind)
 		})
-	if err != nil || !v.report.LogSound {
+	if err != nil || !v.Report.LogSound {
 		return err
 	}
 	err = v.eachRef(ctx, `SELECT owner, ref, kind, '' FROM main.blobs b
 		WHERE NOT EXISTS (SELECT 1 FROM `+foundRefs+" r WHERE r.owner = b.owner AND r.ref = b.ref) ORDER BY owner, ref",
-		func(owner, ref, kind, _ string) { v.report.Find("blob "+owner+" "+ref, "no event refers to it") })
+		func(owner, ref, kind, _ string) { v.Report.Find("blob "+owner+" "+ref, "no event refers to it") })
 	if err != nil {
 		return err
 	}
@@ -118,7 +50,7 @@ func (v *verification) checkRefs(ctx context.Context) error {
 	return v.eachRef(ctx, "SELECT b.owner, b.ref, b.kind, min(r.by_row) FROM main.blobs b JOIN "+foundRefs+` r ON r.owner = b.owner AND r.ref = b.ref
 		GROUP BY b.owner, b.ref, b.kind HAVING sum(r.kind = b.kind) = 0 ORDER BY b.owner, b.ref`,
 		func(owner, ref, _, by string) {
-			v.report.Find("blob "+owner+" "+ref, "is not of a kind that %s allows", by)
+			v.Report.Find("blob "+owner+" "+ref, "is not of a kind that %s allows", by)
 		})
 }
 

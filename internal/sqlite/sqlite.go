@@ -35,9 +35,11 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 	_ "modernc.org/sqlite" // the driver
 )
 
@@ -132,9 +134,9 @@ type Store struct {
 	cfg     Config
 	random  lockedReader
 	lock    *os.File
-	queue   *queue
+	queue   *storecore.Queue[*request]
 	readers *statements
-	tails   *tails
+	tails   *storecore.Tails
 
 	// reading counts the long reads that Close waits for.
 	reading  sync.WaitGroup
@@ -151,7 +153,7 @@ var (
 )
 
 // Open locks the data directory, brings the schema and the derived rows up to
-// date and starts the writer. A directory that is in use gives a *LockedError,
+// date and starts the writer. A directory that is in use gives a *dirlock.Error,
 // a database of a newer version a *NewerError, one on a network file system a
 // *diskfs.NetworkError; then nothing was made or changed.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
@@ -166,11 +168,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	lock, err := lockDir(cfg.Dir)
+	lock, err := dirlock.Lock(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, lock: lock, queue: newQueue(cfg.QueueSize), tails: newTails(cfg.TailBytes), done: make(chan struct{})}
+	s := &Store{cfg: cfg, lock: lock, queue: storecore.NewQueue[*request](cfg.QueueSize), tails: storecore.NewTails(cfg.TailBytes), done: make(chan struct{})}
 	s.random.r = cfg.Random
 	w, err := s.start(ctx)
 	if err != nil {
@@ -276,7 +278,7 @@ func source(path, mode string, pragmas ...string) string {
 // the directory. When ctx ends first it returns its error and the rest goes
 // on; Close may be called again to wait for it.
 func (s *Store) Close(ctx context.Context) error {
-	s.queue.close()
+	s.queue.Close()
 	select {
 	case <-s.done:
 		return s.closeErr
@@ -300,7 +302,7 @@ func (s *Store) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp
 
 // prepare makes what the writer needs of an append.
 func (s *Store) prepare(ctx context.Context, a eventlog.Append) (*request, error) {
-	if err := checkAppend(a); err != nil {
+	if err := storecore.CheckAppend(a); err != nil {
 		return nil, err
 	}
 	r := &request{ctx: ctx, append: a, done: make(chan struct{}), since: time.Now()}
@@ -327,11 +329,11 @@ func (s *Store) prepare(ctx context.Context, a eventlog.Append) (*request, error
 }
 
 // Waiting says how many appends wait for the writer now.
-func (s *Store) Waiting() int { return len(s.queue.slots) }
+func (s *Store) Waiting() int { return s.queue.Waiting() }
 
 // wait hands r to the writer and waits for its outcome.
 func (s *Store) wait(ctx context.Context, r *request) error {
-	if err := s.queue.put(ctx, r); err != nil {
+	if err := s.queue.Put(ctx, r); err != nil {
 		return err
 	}
 	select {
@@ -340,23 +342,6 @@ func (s *Store) wait(ctx context.Context, r *request) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func checkAppend(a eventlog.Append) error {
-	if len(a.Entries) == 0 {
-		return eventlog.Malformed(nil, "no entries")
-	}
-	for i, e := range a.Entries {
-		if e.Stream == "" || len(e.Events) == 0 || len(e.Events) > eventlog.MaxEvents {
-			return eventlog.Malformed(nil, "entry %d: %d events for stream %q", i, len(e.Events), e.Stream)
-		}
-		for _, before := range a.Entries[:i] {
-			if before.Stream == e.Stream {
-				return eventlog.Malformed(nil, "two entries for stream %q", e.Stream)
-			}
-		}
-	}
-	return nil
 }
 
 // lockedReader makes a source of random bytes safe for concurrent use.

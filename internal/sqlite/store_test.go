@@ -18,9 +18,11 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 	"github.com/holdfast-dev/holdfast/internal/storetest"
 )
 
@@ -75,7 +77,7 @@ func asOneBatch(t *testing.T, s *Store, appends ...eventlog.Append) []error {
 	var wg sync.WaitGroup
 	for i, a := range appends {
 		wg.Go(func() { _, errs[i] = s.Append(context.Background(), a) })
-		for len(s.queue.slots) <= i {
+		for s.queue.Waiting() <= i {
 			runtime.Gosched()
 		}
 	}
@@ -88,12 +90,12 @@ func TestLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	s := open(t, Config{Dir: dir})
 	_, err := Open(t.Context(), Config{Dir: dir, Rows: storetest.Rows})
-	var locked *LockedError
+	var locked *dirlock.Error
 	if !errors.As(err, &locked) || locked.PID != os.Getpid() || locked.Dir != dir || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Fatalf("second open: %v", err)
 	}
 	mustAppend(t, s, created(newSession(t), ""))
-	for name, want := range map[string]os.FileMode{".": 0o700, LockFile: 0o600, DatabaseFile: 0o600, DatabaseFile + "-wal": 0o600, DatabaseFile + "-shm": 0o600} {
+	for name, want := range map[string]os.FileMode{".": 0o700, dirlock.File: 0o600, DatabaseFile: 0o600, DatabaseFile + "-wal": 0o600, DatabaseFile + "-shm": 0o600} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -124,7 +126,7 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the lock is let go of
-		if _, err := Open(t.Context(), Config{Dir: dir, Rows: storetest.Rows}); err == nil || errors.As(err, new(*LockedError)) {
+		if _, err := Open(t.Context(), Config{Dir: dir, Rows: storetest.Rows}); err == nil || errors.As(err, new(*dirlock.Error)) {
 			t.Errorf("a file that is no database: %v", err)
 		}
 	}
@@ -291,9 +293,9 @@ func TestTablesFitTheirDescription(t *testing.T) {
 		if err := rows.Err(); err != nil {
 			t.Fatal(err)
 		}
-		for i, name := range columnsOf(spec) {
+		for i, name := range storecore.ColumnsOf(spec) {
 			kind, pk := "TEXT", 0
-			if integer(name) {
+			if storecore.Integer(name) {
 				kind = "INTEGER"
 			}
 			if i < len(spec.Key) && spec.Table != derived.Runs { // of a run the id alone is unique, by its index

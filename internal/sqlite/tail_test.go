@@ -2,12 +2,14 @@ package sqlite
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // What is read from memory is what stands in the log, from wherever it is read;
@@ -15,7 +17,7 @@ import (
 func TestTailIsTheLog(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir(), Sync: SyncNormal, MaxReadBytes: 1000})
 	id := newSession(t)
-	for i := range tailEvents {
+	for i := range storecore.TailEvents {
 		a := said(id, strings.Repeat("x", i*7))
 		a.Entries[0].Events = append(a.Entries[0].Events, event.Event{SessionID: id, UserID: a.Entries[0].Events[0].UserID, Data: &event.TextEnded{}})
 		mustAppend(t, s, a)
@@ -23,12 +25,12 @@ func TestTailIsTheLog(t *testing.T) {
 	hits := 0
 	for _, limit := range []int{1, 7, 1000} {
 		for _, most := range []int{1000, 1 << 40} {
-			for after := int64(0); after <= 2*tailEvents+1; after++ {
+			for after := int64(0); after <= 2*storecore.TailEvents+1; after++ {
 				want, err := readEvents(t.Context(), s.readers, id.Stream(), after, limit, most)
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, ok := s.tails.read(id.Stream(), after, limit, most)
+				got, ok := s.tails.Read(id.Stream(), after, limit, most)
 				if !ok {
 					continue
 				}
@@ -39,38 +41,39 @@ func TestTailIsTheLog(t *testing.T) {
 			}
 		}
 	}
-	if hits < 6*tailEvents/2 || hits > 6*(tailEvents+2) {
+	if hits < 6*storecore.TailEvents/2 || hits > 6*(storecore.TailEvents+2) {
 		t.Errorf("%d reads were answered from memory", hits)
 	}
-	if events, err := s.Read(t.Context(), id.Stream(), 0, 1000); err != nil || len(events) != 2*tailEvents {
+	if events, err := s.Read(t.Context(), id.Stream(), 0, 1000); err != nil || len(events) != 2*storecore.TailEvents {
 		t.Errorf("%d events, %v", len(events), err)
 	}
 }
 
 // The memory for the newest events is bounded, over all streams and in each.
 func TestTailsAreBounded(t *testing.T) {
-	const most = 3 * (1000 + eventCost)
+	const most = 3 * (1000 + storecore.EventCost)
 	s := open(t, Config{Dir: t.TempDir(), Sync: SyncNormal, TailBytes: most})
 	var ids []event.SessionID
 	for range 5 {
 		id := newSession(t)
 		ids = append(ids, id)
 		mustAppend(t, s, said(id, strings.Repeat("x", 900)))
-		if s.tails.bytes > most {
-			t.Errorf("%d bytes are kept of %d", s.tails.bytes, most)
+		if _, bytes := s.tails.Kept(); bytes > most {
+			t.Errorf("%d bytes are kept of %d", bytes, most)
 		}
 	}
-	mustAppend(t, s, said(ids[0], strings.Repeat("x", 2*tailBytes))) // more than one may have
+	mustAppend(t, s, said(ids[0], strings.Repeat("x", 2*storecore.TailBytes))) // more than one may have
 	var kept []bool
 	for _, id := range ids {
-		_, ok := s.tails.read(id.Stream(), 0, 10, 1000)
+		_, ok := s.tails.Read(id.Stream(), 0, 10, 1000)
 		kept = append(kept, ok)
 		if events, err := s.Read(t.Context(), id.Stream(), 0, 10); err != nil || len(events) == 0 {
 			t.Errorf("%d events, %v", len(events), err)
 		}
 	}
-	if want := "[false false true true true]"; fmt.Sprint(kept) != want || len(s.tails.by) != 3 || s.tails.order.Len() != 3 {
-		t.Errorf("kept are %v of %d, want %s", kept, len(s.tails.by), want)
+	streams, _ := s.tails.Kept()
+	if want := "[false false true true true]"; fmt.Sprint(kept) != want || streams != 3 {
+		t.Errorf("kept are %v of %d, want %s", kept, streams, want)
 	}
 }
 
@@ -81,16 +84,16 @@ func TestTailDoesNotLagBehind(t *testing.T) {
 	id := newSession(t)
 	mustAppend(t, s, said(id, "before"))
 	moved := map[event.Stream]eventlog.Head{id.Stream(): {}}
-	s.tails.move(moved, false)
-	if _, ok := s.tails.read(id.Stream(), 0, 10, 1000); ok {
+	s.tails.Move(maps.Keys(moved), false)
+	if _, ok := s.tails.Read(id.Stream(), 0, 10, 1000); ok {
 		t.Error("a stream in motion is answered for")
 	}
-	s.tails.stay(moved)
-	if _, ok := s.tails.read(id.Stream(), 0, 10, 1000); !ok {
+	s.tails.Stay(maps.Keys(moved))
+	if _, ok := s.tails.Read(id.Stream(), 0, 10, 1000); !ok {
 		t.Error("a commit that failed is not forgotten")
 	}
 	mustAppend(t, s, said(id, "after"))
-	if events, ok := s.tails.read(id.Stream(), 1, 10, 1000); !ok || len(events) != 1 {
+	if events, ok := s.tails.Read(id.Stream(), 1, 10, 1000); !ok || len(events) != 1 {
 		t.Errorf("%d events, %v", len(events), ok)
 	}
 }
@@ -113,15 +116,15 @@ func TestTailForgetsWhatIsErased(t *testing.T) {
 	if err := s.byWriter(t.Context(), func(w *writer) error { w.commit(batch); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.tails.by) != 0 || s.tails.bytes != 0 {
-		t.Errorf("%d streams are kept", len(s.tails.by))
+	if streams, bytes := s.tails.Kept(); streams != 0 || bytes != 0 {
+		t.Errorf("%d streams are kept", streams)
 	}
 	events, err := s.Read(t.Context(), id.Stream(), 0, 10)
 	if err != nil || len(events) != 3 || !events[0].Erased() || !events[1].Erased() || events[2].Erased() {
 		t.Errorf("%d events, %v", len(events), err)
 	}
 	mustAppend(t, s, said(other, "after"))
-	if events, ok := s.tails.read(other.Stream(), 1, 10, 1000); !ok || len(events) != 1 {
+	if events, ok := s.tails.Read(other.Stream(), 1, 10, 1000); !ok || len(events) != 1 {
 		t.Errorf("%d events, %v", len(events), ok)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // targetIDs walks the ids of targets from one on, each by a search in an index:
@@ -40,13 +41,10 @@ func (s *Store) Target(ctx context.Context, id event.TargetID) (eventlog.TargetR
 
 // targetList is the query of one page of targets.
 func targetList(f eventlog.TargetFilter, p eventlog.Page) (text string, args []any, limit int, err error) {
-	limit = min(p.Limit, maxLimit)
-	if limit < 1 {
-		limit = defaultLimit
-	}
+	limit = storecore.LimitOf(p)
 	after := ""
 	if p.Cursor != "" {
-		parts, err := decodeCursor("targets", p.Cursor, 1)
+		parts, err := storecore.DecodeCursor("targets", p.Cursor, 1)
 		if err != nil {
 			return "", nil, 0, err
 		}
@@ -75,5 +73,5 @@ func (s *Store) Targets(ctx context.Context, f eventlog.TargetFilter, p eventlog
 		return rows, "", err
 	}
 	rows = rows[:limit]
-	return rows, encodeCursor("targets", []string{string(rows[limit-1].ID)}), nil
+	return rows, storecore.EncodeCursor("targets", []string{string(rows[limit-1].ID)}), nil
 }

@@ -3,16 +3,13 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/base64"
 	"errors"
-	"strings"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
-	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // The values of status columns that the store itself knows.
@@ -68,154 +65,25 @@ func scanned[T any](s *Store, op string, rows *sql.Rows, err error, dest func(*T
 	return list, nil
 }
 
-// list is a query of one page: newest first, or with asc oldest first, by
-// columns that sort so and that no update changes. So a cursor, the values of
-// the last row, stays good whatever is inserted.
-type list struct {
-	kind  string // first part of the cursor: one list's cursor is no other's
-	from  string // the query up to its conditions
-	order []string
-	asc   bool
-	rare  bool // asked in so many forms that its statement is not kept
-	where []string
-	args  []any
-}
-
-// match narrows the list, unless the value is empty.
-func (l *list) match(column, value string) {
-	if value != "" {
-		l.where = append(l.where, column+" = ?")
-		l.args = append(l.args, value)
-	}
-}
-
-// beside narrows the list by a column whose index is kept out of it (the sign
-// does that): something else has narrowed it further already.
-func (l *list) beside(column, value string, narrowed bool) {
-	if narrowed {
-		column = "+" + column
-	}
-	l.match(column, value)
-}
-
-// status narrows the list to a status. The index of a status is one of the rows
-// whose status is not the usual one, and few; its condition must stand in the
-// query as it stands in the index.
-func (l *list) status(value, usual string, narrowed bool) (few bool) {
-	if value == "" || value == usual || narrowed {
-		l.beside("status", value, narrowed)
-		return false
-	}
-	l.match("status", value)
-	l.where = append(l.where, "status <> '"+usual+"'")
-	return true
-}
-
-// madeAt narrows the list to a range of times in a column that the order begins with.
-func (l *list) madeAt(column string, r eventlog.Range) {
-	l.asc = r.Asc
-	if !r.Since.IsZero() {
-		l.where = append(l.where, column+" >= ?")
-		l.args = append(l.args, storedFrom(r.Since))
-	}
-	if !r.Until.IsZero() {
-		l.where = append(l.where, column+" < ?")
-		l.args = append(l.args, storedFrom(r.Until))
-	}
-	l.rare = l.rare || r != (eventlog.Range{})
-}
-
-// storedFrom is the first stored time that is not before t: stored times are
-// cut to microseconds.
-func storedFrom(t time.Time) string {
-	if cut := t.Truncate(time.Microsecond); cut.Before(t) {
-		t = cut.Add(time.Microsecond)
-	}
-	return event.FormatTime(t)
-}
-
-// The bounds of a page.
-const (
-	defaultLimit = 50
-	maxLimit     = 200
-	maxCursor    = 1024
-)
-
-// query makes the text. It asks for one row more than the page holds, which
-// tells whether another page follows.
-func (l *list) query(p eventlog.Page) (text string, limit int, err error) {
-	limit = min(p.Limit, maxLimit)
-	if limit < 1 {
-		limit = defaultLimit
-	}
-	sign, way := "<", " DESC"
-	if l.asc {
-		sign, way = ">", ""
-	}
-	if p.Cursor != "" {
-		after, err := decodeCursor(l.cursorKind(), p.Cursor, len(l.order))
-		if err != nil {
-			return "", 0, err
-		}
-		l.where = append(l.where, "("+strings.Join(l.order, ", ")+") "+sign+" (?"+strings.Repeat(", ?", len(after)-1)+")")
-		for _, v := range after {
-			l.args = append(l.args, v)
-		}
-	}
-	text = l.from
-	if len(l.where) > 0 {
-		text += " WHERE " + strings.Join(l.where, " AND ")
-	}
-	text += " ORDER BY " + strings.Join(l.order, way+", ") + way + " LIMIT ?"
-	l.args = append(l.args, limit+1)
-	return text, limit, nil
-}
-
-// cursorKind is the kind that cursors of the list carry: those of the other
-// direction are another list's.
-func (l *list) cursorKind() string {
-	if l.asc {
-		return l.kind + "+"
-	}
-	return l.kind
-}
+// hidden writes a column so that no index of it is used.
+func hidden(column string) string { return "+" + column }
 
 // page reads a page of a list; last gives the values of the order's columns.
-func page[T any](ctx context.Context, s *Store, op string, l *list, p eventlog.Page, dest func(*T) []any, last func(*T) []string) ([]T, string, error) {
-	text, limit, err := l.query(p)
+func page[T any](ctx context.Context, s *Store, op string, l *storecore.List, p eventlog.Page, dest func(*T) []any, last func(*T) []string) ([]T, string, error) {
+	text, limit, err := l.Query(p)
 	if err != nil {
 		return nil, "", err
 	}
 	read := many[T]
-	if l.rare {
+	if l.Rare {
 		read = once[T]
 	}
-	items, err := read(ctx, s, op, text, l.args, dest)
+	items, err := read(ctx, s, op, text, l.Args, dest)
 	if err != nil || len(items) <= limit {
 		return items, "", err
 	}
 	items = items[:limit]
-	return items, encodeCursor(l.cursorKind(), last(&items[limit-1])), nil
-}
-
-func encodeCursor(kind string, values []string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(kind + "\n" + strings.Join(values, "\n")))
-}
-
-func decodeCursor(kind, cursor string, n int) ([]string, error) {
-	bad := problem.New(problem.Invalid, "invalid_cursor", "the cursor is not one that this list gave")
-	if len(cursor) > maxCursor {
-		return nil, bad
-	}
-	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil {
-		return nil, bad.Because(err)
-	}
-	parts := strings.Split(string(text), "\n")
-	if len(parts) != n+1 || parts[0] != kind {
-		return nil, bad
-	}
-	return parts[1:], nil
+	return items, storecore.EncodeCursor(l.CursorKind(), last(&items[limit-1])), nil
 }
 
 const sessionQuery = `SELECT session_id, user_id, alias, thread_id, status, title, created_at, updated_at, settings_version,
@@ -239,20 +107,20 @@ func (s *Store) SessionByAlias(ctx context.Context, user, alias string) (event.S
 		[]any{user, alias}, func(id *event.SessionID) []any { return []any{id} })
 }
 
-func sessionList(f eventlog.SessionFilter) *list {
-	l := &list{kind: "sessions", from: sessionQuery, order: []string{"created_at", "session_id"}}
+func sessionList(f eventlog.SessionFilter) *storecore.List {
+	l := &storecore.List{Hide: hidden, Kind: "sessions", From: sessionQuery, Order: []string{"created_at", "session_id"}}
 	byThread := f.ThreadID != ""
 	if byThread { // the second is the condition of the index
-		l.match("thread_id", f.ThreadID)
-		l.where = append(l.where, "thread_id <> ''")
-		l.rare = true
+		l.Match("thread_id", f.ThreadID)
+		l.Where = append(l.Where, "thread_id <> ''")
+		l.Rare = true
 	}
-	few := l.status(f.Status, session.Open, byThread)
+	few := l.Status(f.Status, session.Open, byThread)
 	if f.Status == "" {
-		l.where = append(l.where, "status <> '"+statusErased+"'")
+		l.Where = append(l.Where, "status <> '"+statusErased+"'")
 	}
-	l.beside("user_id", f.UserID, byThread || few)
-	l.madeAt("created_at", f.Range)
+	l.Beside("user_id", f.UserID, byThread || few)
+	l.MadeAt("created_at", f.Range)
 	return l
 }
 
@@ -279,20 +147,20 @@ func (s *Store) Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error
 	return one(ctx, s, "read run", runQuery+" WHERE run_id = ?", []any{string(id)}, runDest)
 }
 
-func runList(f eventlog.RunFilter) *list {
-	l := &list{kind: "runs", from: runQuery, order: []string{"submitted_at", "run_id"}}
+func runList(f eventlog.RunFilter) *storecore.List {
+	l := &storecore.List{Hide: hidden, Kind: "runs", From: runQuery, Order: []string{"submitted_at", "run_id"}}
 	byID := f.SessionID != ""
 	switch {
 	case byID && f.Status != "" && !session.Terminal(f.Status): // of any number of runs the few that are not at their end
-		l.match("+session_id", string(f.SessionID))
-		l.where = append(l.where, "run_id IN (SELECT run_id FROM queue WHERE session_id = ?)")
-		l.args = append(l.args, string(f.SessionID))
+		l.Match("+session_id", string(f.SessionID))
+		l.Where = append(l.Where, "run_id IN (SELECT run_id FROM queue WHERE session_id = ?)")
+		l.Args = append(l.Args, string(f.SessionID))
 	default:
-		l.match("session_id", string(f.SessionID))
+		l.Match("session_id", string(f.SessionID))
 	}
-	few := l.status(f.Status, session.StatusCompleted, byID)
-	l.beside("user_id", f.UserID, byID || few)
-	l.madeAt("submitted_at", f.Range)
+	few := l.Status(f.Status, session.StatusCompleted, byID)
+	l.Beside("user_id", f.UserID, byID || few)
+	l.MadeAt("submitted_at", f.Range)
 	return l
 }
 
@@ -334,24 +202,24 @@ func (s *Store) Delivery(ctx context.Context, id event.DeliveryID) (eventlog.Del
 	return one(ctx, s, "read delivery", deliveryQuery+" WHERE delivery_id = ?", []any{string(id)}, deliveryDest)
 }
 
-func deliveryList(f eventlog.DeliveryFilter) *list {
-	l := &list{kind: "deliveries", from: deliveryQuery, order: []string{"created_at", "delivery_id"}}
+func deliveryList(f eventlog.DeliveryFilter) *storecore.List {
+	l := &storecore.List{Hide: hidden, Kind: "deliveries", From: deliveryQuery, Order: []string{"created_at", "delivery_id"}}
 	// The run narrows most, then the session, a status that is not the usual one, the target.
 	narrow := f.RunID != ""
-	l.match("run_id", string(f.RunID))
-	l.beside("session_id", string(f.SessionID), narrow)
+	l.Match("run_id", string(f.RunID))
+	l.Beside("session_id", string(f.SessionID), narrow)
 	narrow = narrow || f.SessionID != ""
-	few := l.status(f.Status, outbox.Delivered, narrow)
+	few := l.Status(f.Status, outbox.Delivered, narrow)
 	narrow = narrow || few
-	l.beside("target_id", string(f.TargetID), narrow)
-	l.beside("user_id", f.UserID, narrow || f.TargetID != "")
+	l.Beside("target_id", string(f.TargetID), narrow)
+	l.Beside("user_id", f.UserID, narrow || f.TargetID != "")
 	if f.Tried {
-		l.where = append(l.where, "n_attempts > 0")
+		l.Where = append(l.Where, "n_attempts > 0")
 	}
 	if f.Untried {
-		l.where = append(l.where, "n_attempts = 0")
+		l.Where = append(l.Where, "n_attempts = 0")
 	}
-	l.madeAt("created_at", f.Range)
+	l.MadeAt("created_at", f.Range)
 	return l
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -13,6 +14,29 @@ import (
 	driver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
+
+// request is what waits for the writer: an append, something that rides in a
+// transaction of appends, or a piece of work that wants the writer's connection
+// for itself.
+type request struct {
+	ctx    context.Context // of who waits
+	append eventlog.Append
+	sealed []*event.Sealed // of append.Entries, in their order
+	size   int             // bytes that it adds to a transaction, roughly
+	beside func(*writer) error
+	since  time.Time // of its hand-over
+	work   func(*writer) error
+
+	done   chan struct{} // closed when stamps and err are set
+	stamps []eventlog.Stamp
+	err    error
+}
+
+// Size implements storecore.Item.
+func (r *request) Size() int { return r.size }
+
+// Alone implements storecore.Item.
+func (r *request) Alone() bool { return r.work != nil }
 
 // writer is the one who writes. All of it belongs to its goroutine.
 type writer struct {
@@ -44,7 +68,7 @@ func newWriter(s *Store, db *sql.DB, conn *sql.Conn) *writer {
 func (w *writer) run() {
 	defer close(w.s.done)
 	for {
-		batch, open := w.s.queue.take(w.s.cfg.MaxBatch, w.s.cfg.MaxBatchBytes, w.forget.timer.C)
+		batch, open := w.s.queue.Take(w.s.cfg.MaxBatch, w.s.cfg.MaxBatchBytes, w.forget.timer.C)
 		switch {
 		case !open:
 			w.end()
@@ -152,7 +176,7 @@ func (w *writer) attempt(batch []*request) error {
 		for _, r := range batch {
 			stamps = append(stamps, r.stamps...)
 		}
-		w.s.tails.land(w.staged, stamps)
+		w.s.tails.Land(maps.Keys(w.staged), stamps)
 		if len(stamps) > 0 && w.s.cfg.OnCommit != nil {
 			w.s.cfg.OnCommit(stamps)
 		}
@@ -192,11 +216,11 @@ func (w *writer) inTx(f func() error, committed func()) error {
 	}
 	err := f()
 	if err == nil {
-		w.s.tails.move(w.staged, w.erased)
+		w.s.tails.Move(maps.Keys(w.staged), w.erased)
 		err = w.exec("COMMIT")
 	}
 	if err != nil {
-		w.s.tails.stay(w.staged)
+		w.s.tails.Stay(maps.Keys(w.staged))
 		w.holdings.undoAll()
 		// SQLite may have rolled back by itself; then this fails, and it may.
 		_ = w.exec("ROLLBACK")

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// tailEvents and tailBytes bound what is kept of one stream, eventCost is
+	// TailEvents and TailBytes bound what is kept of one stream, EventCost is
 	// what an event takes beside its data, roughly.
-	tailEvents = 128
-	tailBytes  = 64 << 10
-	eventCost  = 512
+	TailEvents = 128
+	TailBytes  = 64 << 10
+	EventCost  = 512
 )
 
 // Tails keeps the last events of the streams that were written last. Who is
@@ -55,7 +55,7 @@ func (x *tail) add(events []event.Event) {
 	x.pieces = append(x.pieces, piece)
 	x.count += len(piece)
 	x.bytes += sizeOf(piece)
-	for x.count > tailEvents || x.bytes > tailBytes {
+	for x.count > TailEvents || x.bytes > TailBytes {
 		gone := x.pieces[0]
 		x.pieces[0] = nil
 		x.pieces = x.pieces[1:]
@@ -66,7 +66,7 @@ func (x *tail) add(events []event.Event) {
 }
 
 func sizeOf(events []event.Event) int {
-	n := len(events) * eventCost
+	n := len(events) * EventCost
 	for i := range events {
 		n += len(events[i].Raw)
 	}
@@ -178,4 +178,11 @@ func (t *Tails) Drop(s event.Stream) {
 	if el, ok := t.by[s]; ok {
 		t.remove(el)
 	}
+}
+
+// Kept is how much is kept now.
+func (t *Tails) Kept() (streams, bytes int) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.by), t.bytes
 }

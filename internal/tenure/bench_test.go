@@ -35,10 +35,10 @@ func held(b *testing.B, ttl time.Duration) *tenure.Tenure {
 func BenchmarkHeld(b *testing.B) {
 	for name, ttl := range map[string]time.Duration{"alone": 0, "shared": time.Hour} {
 		b.Run(name, func(b *testing.B) {
-			tn := held(b, ttl)
+			term := held(b, ttl).Term()
 			b.ReportAllocs()
 			for b.Loop() {
-				if !tn.Held() {
+				if !term.Held() {
 					b.Fatal("the lease has ended")
 				}
 			}
@@ -48,10 +48,10 @@ func BenchmarkHeld(b *testing.B) {
 
 // BenchmarkAwait is the check before every other act.
 func BenchmarkAwait(b *testing.B) {
-	tn := held(b, time.Hour)
+	term := held(b, time.Hour).Term()
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := tn.Await(b.Context()); err != nil {
+		if err := term.Await(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -50,10 +50,10 @@ type Tenure struct {
 	once  sync.Once
 
 	mu       sync.Mutex
-	term     context.Context // ends with the lease
-	end      context.CancelFunc
+	term     *term
+	over     time.Time // when the lease of the last beat has ended, by both clocks
 	ending   *time.Timer
-	regained chan struct{} // closed with the next beat
+	beaten   chan struct{} // closed with the next beat
 	begun    bool
 	since    time.Time // when the lease began anew after it was in trouble
 	draining bool
@@ -73,11 +73,17 @@ type span struct {
 
 // New makes a tenure that has not begun.
 func New(cfg Config) *Tenure {
-	t := &Tenure{cfg: cfg, stop: make(chan struct{}), regained: make(chan struct{}), rests: map[event.Stream]int64{}, flush: make(chan struct{}, 1)}
+	t := &Tenure{cfg: cfg, stop: make(chan struct{}), beaten: make(chan struct{}), rests: map[event.Stream]int64{}, flush: make(chan struct{}, 1)}
 	t.clock.Store(&span{})
-	t.term, t.end = context.WithCancel(context.Background())
-	t.end()
+	t.term = t.newTerm()
+	t.term.finish()
 	return t
+}
+
+func (t *Tenure) newTerm() *term {
+	m := &term{t: t}
+	m.ctx, m.end = context.WithCancel(context.Background())
+	return m
 }
 
 // Node is whose lease it is.
@@ -126,6 +132,13 @@ func (t *Tenure) close(ctx context.Context) {
 	}
 }
 
+// Term is the lease as it is now.
+func (t *Tenure) Term() eventlog.Term {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.term
+}
+
 // Held says whether the lease has time enough left for an act outside the log.
 func (t *Tenure) Held() bool {
 	s := t.clock.Load()
@@ -136,15 +149,34 @@ func (t *Tenure) Held() bool {
 	return now.Before(s.until) && now.Round(0).Before(s.wall)
 }
 
-// Await waits until the lease has time enough left for an act. ErrLost: it ended.
-func (t *Tenure) Await(ctx context.Context) error {
-	for !t.Held() {
-		t.mu.Lock()
-		term, regained := t.term, t.regained
-		t.mu.Unlock()
+// term is one lease, from a beat on for as long as the next ones come in time. A
+// lease that begins anew is another: who held what may have changed in between.
+type term struct {
+	t     *Tenure
+	ctx   context.Context
+	end   context.CancelFunc
+	ended atomic.Bool
+}
+
+var _ eventlog.Term = (*term)(nil)
+
+func (m *term) Context() context.Context { return m.ctx }
+
+// Held looks at the clock first: a term is marked as ended before the next one
+// sets the clock.
+func (m *term) Held() bool { return m.t.Held() && !m.ended.Load() }
+
+func (m *term) Await(ctx context.Context) error {
+	for !m.Held() {
+		m.t.mu.Lock()
+		beaten := m.t.beaten
+		m.t.mu.Unlock()
+		if m.ended.Load() {
+			return ErrLost
+		}
 		select {
-		case <-regained:
-		case <-term.Done():
+		case <-beaten:
+		case <-m.ctx.Done():
 			return ErrLost
 		case <-ctx.Done():
 			return ctx.Err()
@@ -153,11 +185,9 @@ func (t *Tenure) Await(ctx context.Context) error {
 	return nil
 }
 
-// Term is a context that ends with the lease as it is now.
-func (t *Tenure) Term() context.Context {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.term
+func (m *term) finish() {
+	m.ended.Store(true)
+	m.end()
 }
 
 // run beats and lets go.
@@ -228,49 +258,64 @@ func (t *Tenure) beat(ctx context.Context) error {
 	return nil
 }
 
-// renewed notes a beat that was sent then. It says whether the lease began anew.
+// renewed notes a beat that was sent then. It says whether the lease began anew:
+// at the first beat, and when the one before had ended, whether or not anybody
+// here has come to notice it.
 func (t *Tenure) renewed(sent time.Time) (fresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fresh = t.term.Err() != nil
+	now := time.Now()
+	if !t.over.IsZero() && !(now.Before(t.over) && now.Round(0).Before(t.over.Round(0))) {
+		t.lapsed(t.term)
+	}
+	fresh = t.term.ended.Load()
 	if t.begun && !t.Held() {
-		t.since = time.Now()
+		t.since = now
 	}
 	t.begun = true
+	if fresh {
+		t.term = t.newTerm()
+	}
 	if t.cfg.TTL == 0 {
 		t.clock.Store(&span{forever: true})
 	} else {
-		until := sent.Add(t.cfg.TTL - t.margin())
+		t.over = sent.Add(t.cfg.TTL)
+		until := t.over.Add(-t.margin())
 		t.clock.Store(&span{until: until, wall: until.Round(0)})
+		if t.ending != nil {
+			t.ending.Stop()
+		}
+		m := t.term
+		t.ending = time.AfterFunc(time.Until(t.over), func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.term == m && !time.Now().Before(t.over) {
+				t.lapsed(m)
+			}
+		})
 	}
-	close(t.regained)
-	t.regained = make(chan struct{})
-	if fresh {
-		t.term, t.end = context.WithCancel(context.Background())
-	}
-	if t.cfg.TTL == 0 {
-		return fresh
-	}
-	if t.ending != nil {
-		t.ending.Stop()
-	}
-	end := t.end
-	t.ending = time.AfterFunc(time.Until(sent.Add(t.cfg.TTL)), func() {
-		t.cfg.Logger.Error("the lease has ended; what was held is let go of", "node", t.cfg.Node.ID)
-		end()
-	})
+	close(t.beaten)
+	t.beaten = make(chan struct{})
 	return fresh
+}
+
+// lapsed ends a term whose lease has ended; the lock is held.
+func (t *Tenure) lapsed(m *term) {
+	if !m.ended.Load() {
+		t.cfg.Logger.Error("the lease has ended; what was held is let go of", "node", t.cfg.Node.ID)
+	}
+	m.finish()
 }
 
 // lose ends the term.
 func (t *Tenure) lose() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.term.finish()
 	t.clock.Store(&span{})
 	if t.ending != nil {
 		t.ending.Stop()
 	}
-	t.end()
 }
 
 // Grace says how long nothing is to be taken from others yet: after a time in

@@ -94,7 +94,7 @@ func (h *house) tenure(id eventlog.NodeID, ttl time.Duration, active *int) (*ten
 			}
 		},
 	})
-	if tn.Held() || tn.Term().Err() == nil {
+	if tn.Held() || tn.Term().Context().Err() == nil {
 		h.t.Error("a tenure begins before its first beat")
 	}
 	if err := tn.Start(h.t.Context()); err != nil {
@@ -137,7 +137,7 @@ func TestCutOff(t *testing.T) {
 			if tn.Held() {
 				held = at
 			}
-			if term.Err() == nil {
+			if term.Context().Err() == nil {
 				working = at
 			}
 			if h.alive("a") {
@@ -147,13 +147,16 @@ func TestCutOff(t *testing.T) {
 		if held >= working || working > lives || held < ttl/2 || lives > ttl+time.Second {
 			t.Errorf("it began acts until %v and worked until %v; at the store it lived until %v", held, working, lives)
 		}
-		if err := tn.Await(t.Context()); !errors.Is(err, tenure.ErrLost) {
+		if err := term.Await(t.Context()); !errors.Is(err, tenure.ErrLost) {
 			t.Errorf("an act after the end: %v", err)
 		}
 		h.looks = nil
 		way.trouble(false, 0)
 		rest(time.Second)
-		if !tn.Held() || tn.Term().Err() != nil || !slices.Contains(h.looks, true) {
+		if term.Held() || !errors.Is(term.Await(t.Context()), tenure.ErrLost) {
+			t.Error("the term that ended goes on with the next beat")
+		}
+		if !tn.Held() || tn.Term().Context().Err() != nil || !slices.Contains(h.looks, true) {
 			t.Errorf("held %v with the next beat, looks %v", tn.Held(), h.looks)
 		}
 		if g := tn.Grace(); g <= 0 || g > 2*time.Second {
@@ -177,11 +180,11 @@ func TestLateBeat(t *testing.T) {
 		term := tn.Term()
 		way.trouble(true, 0)
 		rest(12500 * time.Millisecond)
-		if tn.Held() || term.Err() != nil {
-			t.Fatalf("held %v, term %v", tn.Held(), term.Err())
+		if tn.Held() || term.Context().Err() != nil {
+			t.Fatalf("held %v, term %v", tn.Held(), term.Context().Err())
 		}
 		waited := make(chan error, 1)
-		go func() { waited <- tn.Await(t.Context()) }()
+		go func() { waited <- tn.Term().Await(t.Context()) }()
 		rest(time.Second)
 		select {
 		case err := <-waited:
@@ -190,13 +193,13 @@ func TestLateBeat(t *testing.T) {
 		}
 		way.trouble(false, 0)
 		rest(time.Second)
-		if err := <-waited; err != nil || term.Err() != nil {
-			t.Errorf("after the beat: %v, term %v", err, term.Err())
+		if err := <-waited; err != nil || term.Context().Err() != nil {
+			t.Errorf("after the beat: %v, term %v", err, term.Context().Err())
 		}
 		way.trouble(false, 4*time.Second) // each beat is 4 s on its way
 		rest(time.Minute)
 		sent := time.Now()
-		for !tn.Held() || tn.Term().Err() != nil {
+		for !tn.Held() || tn.Term().Context().Err() != nil {
 			t.Fatal("slow beats are beats")
 		}
 		way.trouble(true, 0)
@@ -239,7 +242,7 @@ func TestStop(t *testing.T) {
 		}
 		a.Stop(t.Context())
 		a.Stop(t.Context())
-		if a.Held() || a.Term().Err() == nil || h.alive("a") {
+		if a.Held() || a.Term().Context().Err() == nil || h.alive("a") {
 			t.Error("a stopped node lives")
 		}
 		if err := run("b", 1); err != nil {

@@ -1,4 +1,4 @@
-package sqlite
+package storecore
 
 import (
 	"fmt"
@@ -62,14 +62,14 @@ func TestReferencesFitTheCatalogue(t *testing.T) {
 		want := make(map[string]event.BlobKind)
 		filled(reflect.ValueOf(data).Elem(), string(typ), "", want)
 		got := make(map[string]event.BlobKind)
-		for _, r := range references(data) {
-			got[r.ref] = r.kind
+		for _, r := range References(data) {
+			got[r.Ref] = r.Kind
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s:\n got %v\nwant %v", typ, got, want)
 		}
 		empty, _, _ := event.New(typ)
-		if list := references(empty); len(list) != 0 {
+		if list := References(empty); len(list) != 0 {
 			t.Errorf("%s without content refers to %v", typ, list)
 		}
 	}

@@ -1,6 +1,8 @@
 //go:build unix
 
-package sqlite
+// Package dirlock gives a data directory to one process at a time: a store in
+// it, or a node of a cluster whose address and token stand there.
+package dirlock
 
 import (
 	"errors"
@@ -12,29 +14,30 @@ import (
 	"syscall"
 )
 
-// LockFile is the name of the file in a data directory whose lock its one
+// File is the name of the file in a data directory whose lock its one
 // user holds. It holds that process's id.
-const LockFile = "holdfast.lock"
+const File = "holdfast.lock"
 
-// LockedError says that another process, or another Store of this one, uses
-// the data directory.
-type LockedError struct {
+// Error says that another process, or another user in this one, has the data
+// directory.
+type Error struct {
 	Dir string
 	PID int // of the holder; 0: not known
 }
 
-func (e *LockedError) Error() string {
+func (e *Error) Error() string {
 	if e.PID == 0 {
 		return fmt.Sprintf("data directory %s is in use by another process", e.Dir)
 	}
 	return fmt.Sprintf("data directory %s is in use by the process with pid %d", e.Dir, e.PID)
 }
 
-// lockDir takes the directory for this process. The kernel lets go of the lock
+// Lock takes the directory for this process, until the file is closed; a
+// directory that is taken gives an *Error. The kernel lets go of the lock
 // when the process dies, however it dies. The file stays: removing it would let
 // two processes lock two files of one name.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
+func Lock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, File), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
@@ -43,7 +46,7 @@ func lockDir(dir string) (*os.File, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
 		}
-		return nil, &LockedError{Dir: dir, PID: readPID(f)}
+		return nil, &Error{Dir: dir, PID: readPID(f)}
 	}
 	if err := writePID(f); err != nil {
 		f.Close()
@@ -52,10 +55,10 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// holderOf says whether a process uses the directory, and which. It asks for a
-// share of the lock, which it gives back at once.
-func holderOf(dir string) (pid int, held bool, err error) {
-	f, err := os.Open(filepath.Join(dir, LockFile))
+// Holder says whether a process uses the directory, and which; 0: not known. It
+// asks for a share of the lock, which it gives back at once.
+func Holder(dir string) (pid int, held bool, err error) {
+	f, err := os.Open(filepath.Join(dir, File))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, false, nil
 	}
