@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
 
@@ -111,12 +112,18 @@ func TestOpened(t *testing.T) {
 	for code, err := range map[string]error{
 		"data_dir_network": &diskfs.NetworkError{Dir: "/mnt/x", Kind: "nfs"},
 		"data_dir_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3},
+		"database_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3, Copy: "database"},
 		"data_dir_locked":  &dirlock.Error{Dir: "/x", PID: 7},
 	} {
 		e := (*exitError)(nil)
 		if got := opened(fmt.Errorf("open store: %w", err)); !errors.As(got, &e) || e.code != code || e.exit != exitRefused || e.msg != err.Error() {
 			t.Errorf("%s: %v", code, got)
 		}
+	}
+	e := (*exitError)(nil)
+	if got := opened(fmt.Errorf("open store: %w", &postgres.UnreachableError{At: "db:5432", Why: "gone"})); !errors.As(got, &e) || e.code != "database_unreachable" ||
+		e.exit != exitUnreachable || e.msg != "PostgreSQL at db:5432 cannot be reached: gone" {
+		t.Errorf("%+v", got)
 	}
 	if err := errors.New("else"); opened(err) != err {
 		t.Error("another error was changed")

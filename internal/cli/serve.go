@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
-	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
@@ -79,7 +79,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 		return mistakes(err)
 	}
 	for _, w := range warnings {
-		log.Warn("a reference of the configuration cannot be used now", "reference", w)
+		log.Warn("the configuration works, and may not be meant so", "warning", w)
 	}
 	cfg.Unreadable = func(at config.Reference, err error) {
 		log.Warn("a reference could not be read when its value was needed", "key", at.Key, "reference", at.Ref.String(), "err", err)
@@ -149,17 +149,21 @@ func opened(err error) error {
 	if errors.As(err, &ne) {
 		return &exitError{exitRefused, "data_dir_network", ne.Error()}
 	}
+	var away *postgres.UnreachableError
+	if errors.As(err, &away) {
+		return &exitError{exitUnreachable, "database_unreachable", strings.TrimPrefix(err.Error(), "open store: ")}
+	}
 	var wrong *postgres.SetupError
 	if errors.As(err, &wrong) {
 		return &exitError{exitRefused, "database_unfit", wrong.Error()}
 	}
-	var newerThere *postgres.NewerError
-	if errors.As(err, &newerThere) {
-		return &exitError{exitRefused, "database_newer", newerThere.Error()}
-	}
-	var newer *sqlite.NewerError
+	var newer *storecore.NewerError // of either store
 	if errors.As(err, &newer) {
-		return &exitError{exitRefused, "data_dir_newer", newer.Error()}
+		code := "data_dir_newer"
+		if newer.Copy == "database" {
+			code = "database_newer"
+		}
+		return &exitError{exitRefused, code, newer.Error()}
 	}
 	return err
 }
