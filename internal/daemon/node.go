@@ -39,6 +39,7 @@ func (d *Daemon) openStore(ctx context.Context, opt Options) (err error) {
 	if opt.WrapStore != nil {
 		d.store = opt.WrapStore(d.store)
 	}
+	d.store = &countedStore{d.store, d.metrics}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
@@ -43,6 +44,7 @@ func (d *Daemon) openPostgres(ctx context.Context, opt Options) (backend, error)
 			}
 			d.Heard(heard)
 		},
+		OnLag: d.metrics.Heard,
 	})
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
@@ -94,4 +96,45 @@ func (s *sharedStore) Close(ctx context.Context) error {
 		return err // it goes on closing, and so the directory is still ours
 	}
 	return errors.Join(err, s.lock.Close())
+}
+
+// countedStore counts what says whose the streams are.
+type countedStore struct {
+	Store
+	metrics *metrics.Metrics
+}
+
+// Append implements eventlog.Log.
+func (s *countedStore) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+	stamps, err := s.Store.Append(ctx, a)
+	if err != nil {
+		var held *eventlog.HeldError
+		switch {
+		case errors.As(err, &held):
+			s.metrics.Fenced("held")
+		case errors.Is(err, eventlog.ErrFenced):
+			s.metrics.Fenced("fenced")
+		}
+	}
+	return stamps, err
+}
+
+// Take implements eventlog.Nodes.
+func (s *countedStore) Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind, limit int, mine bool) ([]event.Stream, error) {
+	streams, err := s.Store.Take(ctx, id, kind, limit, mine)
+	fresh := len(streams)
+	if mine { // most of these it has already
+		fresh = 0
+	}
+	s.metrics.Took(string(kind), len(streams), fresh, err)
+	return streams, err
+}
+
+// nodeStats are the figures of the lease, and of the nodes as it sees them.
+func (d *Daemon) nodeStats() metrics.Nodes {
+	s := d.tenure.Stats()
+	return metrics.Nodes{
+		Alive: s.Alive, Draining: s.Draining, TTL: s.TTL, Left: s.Left, Held: d.lane.Held(), Beats: s.Beats, Late: s.Late, Failed: s.Failed, Lost: s.Lost,
+		SessionsGiven: s.SessionsGiven, TargetsGiven: s.TargetsGiven,
+	}
 }

@@ -8,8 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,11 +19,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
+	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 )
 
 // sharedDatabase makes a schema for a test in the database of the tests, and
@@ -219,4 +223,73 @@ func forward(t *testing.T, at, target string) {
 			})
 		}
 	})
+}
+
+// Each metric of ownership is moved by what it tells of, on two nodes of a real
+// database: C46 and C50 in small.
+func TestFiguresOfNodes(t *testing.T) {
+	database := sharedDatabase(t)
+	stub := chatstub.New(chatstub.Replies(chatstub.Reply{Text: "one"}, chatstub.Reply{Text: "two"}))
+	vendor := httptest.NewServer(stub)
+	defer vendor.Close()
+	node := func() *house {
+		h := &house{t: t, dir: t.TempDir()}
+		h.cfg = sharedConfig(t, database, "")
+		h.cfg.Routes["main"] = config.Route{Provider: "openai_compatible", BaseURL: vendor.URL + "/v1", Model: "m"}
+		h.open()
+		return h
+	}
+	a := node()
+	b := node()
+	bGone := sync.OnceFunc(func() {
+		if err := b.d.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	defer bGone()
+	defer func() {
+		if err := a.d.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	figure := func(h *house, name string) float64 {
+		t.Helper()
+		text, err := h.c.Metrics(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if key, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && key == "holdfast_"+name {
+				f, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return f
+			}
+		}
+		t.Fatalf("there is no %s", name)
+		return 0
+	}
+	s := a.session(&api.CreateSession{})
+	if r := a.submit(s, &api.SubmitRun{Content: api.Text("go")}); r.Status != api.RunCompleted {
+		t.Fatalf("%+v", r)
+	}
+	if r := b.submit(s, &api.SubmitRun{Content: api.Text("on")}); r.Status != api.RunCompleted {
+		t.Fatalf("%+v", r)
+	}
+	if first, moved := figure(a, `session_claims_total{kind="first"}`)+figure(b, `session_claims_total{kind="first"}`),
+		figure(a, `session_claims_total{kind="moved"}`)+figure(b, `session_claims_total{kind="moved"}`); first != 1 || moved > 1 {
+		t.Errorf("claims: first %v, moved %v", first, moved)
+	}
+	if ttl, left := figure(a, "lease_ttl_seconds"), figure(a, "lease_remaining_seconds"); ttl != 10 || left <= 5 || left > 10 {
+		t.Errorf("a lease of %v has %v left", ttl, left)
+	}
+	eventually(t, "a node hears what the other writes", func() bool { return figure(b, "news_lag_seconds_count") > 0 })
+	eventually(t, "a node asks for work", func() bool { return figure(b, `take_calls_total{kind="session",outcome="none"}`) > 0 })
+	eventually(t, "nodes see each other", func() bool { return figure(a, `nodes{state="working"}`) == 2 })
+	if beats := figure(a, `lease_beats_total{outcome="in_time"}`); beats < 1 {
+		t.Errorf("%v beats", beats)
+	}
+	bGone()
+	eventually(t, "one node is left", func() bool { return figure(a, `nodes{state="working"}`) == 1 })
 }

@@ -134,6 +134,10 @@ func (l *Lane) Works(id event.SessionID) bool { return l.pool.Works(id) }
 // Active says how many sessions are worked on now.
 func (l *Lane) Active() int { return l.pool.Active() }
 
+// Held says how many sessions this node has: those it works on, and those that
+// wait for their time or for a place.
+func (l *Lane) Held() int { return l.pool.Held() }
+
 // work drives a session until it is idle.
 func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) time.Time {
 	l.mu.Lock()
