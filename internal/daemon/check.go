@@ -95,7 +95,7 @@ func together(cfg *config.Config) (warnings []string) {
 		warnings = append(warnings, "store.sync: with database_url, normal means that a crash of the database may take what was acknowledged last")
 	}
 	if ttl := cfg.Lease.TTL.Or(config.DefaultLease); ttl < shortLease {
-		warnings = append(warnings, fmt.Sprintf("lease.ttl: %s leaves %s between two beats; a pause of the database or of this machine that is longer than that moves the work to another node. 15s is the default", ttl, ttl/3))
+		warnings = append(warnings, fmt.Sprintf("lease.ttl: a pause of the database or of this machine of %s takes the work from a node; 15s is the default", ttl))
 	}
 	return warnings
 }

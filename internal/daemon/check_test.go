@@ -40,7 +40,7 @@ func TestTogether(t *testing.T) {
 		"a bus for nobody": {base + "bus_url: nats://h:4222\n", []string{"bus_url: "}},
 		"a cluster":        {cluster + "targets: {signing_secret: s}\nbus_url: nats://h:4222\n", nil},
 		"without a secret": {cluster, []string{"targets.signing_secret: "}},
-		"hasty":            {cluster + "targets: {signing_secret: s}\nlease: {ttl: 2s}\nstore: {sync: normal}\n", []string{"store.sync: ", "lease.ttl: 2s leaves "}},
+		"hasty":            {cluster + "targets: {signing_secret: s}\nlease: {ttl: 2s}\nstore: {sync: normal}\n", []string{"store.sync: ", "lease.ttl: a pause of the database or of this machine of 2s "}},
 	} {
 		cfg, err := config.Parse([]byte(c.text), "holdfast.yaml", t.TempDir())
 		if err != nil {
