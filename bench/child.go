@@ -17,10 +17,13 @@ import (
 // process of its own.
 const childArg = "child-daemon"
 
-// child serves until its input ends.
-func child(dir string) error {
+// child serves until its input ends. A route and more lines of configuration may
+// be given.
+func child(dir, route, more string) error {
 	ctx := context.Background()
-	dm, err := openDaemon(ctx, dir)
+	p := oneStep()
+	p.route, p.more = route, more
+	dm, err := openPlay(ctx, dir, p)
 	if err != nil {
 		return err
 	}
@@ -49,12 +52,15 @@ type node struct {
 	took  time.Duration // from the start of the process until it was ready
 }
 
-func startNode(dir string) (*node, error) {
+func startNode(dir string) (*node, error) { return startNodeWith(dir, oneStep()) }
+
+// startNodeWith starts one with the route and the configuration of a play.
+func startNodeWith(dir string, p play) (*node, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	n := &node{cmd: exec.Command(self, childArg, dir)}
+	n := &node{cmd: exec.Command(self, childArg, dir, p.route, p.more)}
 	n.cmd.Stderr = os.Stderr
 	in, err := n.cmd.StdinPipe()
 	if err != nil {
@@ -87,6 +93,15 @@ func (n *node) stop() error {
 	n.http.CloseIdleConnections()
 	n.stdin.Close()
 	return n.cmd.Wait()
+}
+
+// kill ends the process without a word.
+func (n *node) kill() error {
+	n.http.CloseIdleConnections()
+	err := n.cmd.Process.Kill()
+	n.stdin.Close()
+	_ = n.cmd.Wait() // it says that it was killed
+	return err
 }
 
 // memory is the resident memory of the process in MiB, now or at its most.

@@ -19,34 +19,31 @@ import (
 // through the daemon, and over loopback back. The provider says in each piece
 // when it wrote it.
 func deltas(ctx context.Context, b *bench) (err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	route, end, err := startSpeaker(b.n.deltas)
 	if err != nil {
 		return err
 	}
-	provider := &http.Server{Handler: speaker(b.n.deltas, 2*time.Millisecond)}
-	done := make(chan error, 1)
-	go func() { done <- provider.Serve(l) }()
-	defer func() {
-		if served := errors.Join(provider.Close(), <-done); !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
-		}
-	}()
-	h, err := openHouseWith(ctx, filepath.Join(b.dir, "house"),
-		play{route: fmt.Sprintf(`{provider: openai_compatible, base_url: "http://%s/v1", model: m}`, l.Addr())})
+	defer func() { err = errors.Join(err, end()) }()
+	h, err := openHouseWith(ctx, filepath.Join(b.dir, "house"), play{route: route})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close(ctx)) }()
+	return deltasBetween(h, h, b, "byte of the provider to subscriber", "below 1")
+}
+
+func deltasBetween(h, reads *house, b *bench, name, target string) error {
 	for _, n := range []int{1, 16} {
-		if err := deltasOf(h, b, n); err != nil {
+		if err := deltasOf(h, reads, b, n, name, target); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// deltasOf measures n sessions at once, each with one reader.
-func deltasOf(h *house, b *bench, n int) error {
+// deltasOf measures n sessions at once, each with one reader. h works on them;
+// they are read at another daemon, or at the same.
+func deltasOf(h, reads *house, b *bench, n int, name, target string) error {
 	sessions := make([]string, n)
 	for i := range sessions {
 		var err error
@@ -54,7 +51,7 @@ func deltasOf(h *house, b *bench, n int) error {
 			return err
 		}
 	}
-	group, err := follow(strings.TrimPrefix(h.base, "http://"), n, func(i int) string { return sessions[i] })
+	group, err := follow(strings.TrimPrefix(reads.base, "http://"), n, func(i int) string { return sessions[i] })
 	if err != nil {
 		return err
 	}
@@ -82,12 +79,11 @@ func deltasOf(h *house, b *bench, n int) error {
 		return errors.New("no delta came")
 	}
 	note := fmt.Sprintf("%d of %d pieces, 2 ms apart", len(all), n*b.n.deltas)
-	target := ""
-	if n == 1 {
-		target = "below 1"
+	if n > 1 {
+		target = ""
 	}
-	b.row(fmt.Sprintf("byte of the provider to subscriber, %d streams, p50", n), ms(quantile(all, .5)), "ms", "", note)
-	b.row(fmt.Sprintf("byte of the provider to subscriber, %d streams, p99", n), ms(quantile(all, .99)), "ms", target, note)
+	b.row(fmt.Sprintf("%s, %d streams, p50", name, n), ms(quantile(all, .5)), "ms", "", note)
+	b.row(fmt.Sprintf("%s, %d streams, p99", name, n), ms(quantile(all, .99)), "ms", target, note)
 	return nil
 }
 
@@ -121,6 +117,24 @@ func (g *readers) lateness(i int) ([]time.Duration, error) {
 		}
 		late = append(late, now.Sub(time.Unix(0, at)))
 	}
+}
+
+// startSpeaker starts a provider and gives the route that leads there.
+func startSpeaker(pieces int) (route string, end func() error, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	provider := &http.Server{Handler: speaker(pieces, 2*time.Millisecond)}
+	done := make(chan error, 1)
+	go func() { done <- provider.Serve(l) }()
+	route = fmt.Sprintf(`{provider: openai_compatible, base_url: "http://%s/v1", model: m}`, l.Addr())
+	return route, func() error {
+		if err := errors.Join(provider.Close(), <-done); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}, nil
 }
 
 // speaker is a provider of chat completions whose answer is so many pieces, each

@@ -41,6 +41,11 @@ func sections() []section {
 		{"start", "a start with many unfinished sessions", start},
 		{"idle", "memory with many idle sessions", idle},
 		{"subscribers", "many readers of event streams", subscribers},
+		{"postgres", "one-step runs a second on PostgreSQL: one node, and three", postgresRuns},
+		{"ownership", "what the checks of ownership cost, and what beats cost", ownership},
+		{"takeover", "from the end of a lease until others go on", takeover},
+		{"bus", "from a byte of the provider to a subscriber at another node", busDeltas},
+		{"large", "append, read and list beside a long log", large},
 	}
 }
 
@@ -52,6 +57,7 @@ type result struct {
 	Unit    string  `json:"unit"`
 	Target  string  `json:"target,omitempty"` // what is promised; empty: nothing
 	Note    string  `json:"note,omitempty"`
+	Skipped bool    `json:"skipped,omitempty"` // there is no figure; the note says why
 }
 
 // bench is what a section works with.
@@ -60,8 +66,12 @@ type bench struct {
 	d   time.Duration // how long a rate is measured
 	n   sizes
 
+	database string // URL of PostgreSQL
+	nats     string // address of a NATS server; where there is none one is started
+
 	section string
-	target  string // of the next rate
+	target  string               // of the next rate
+	server  func() time.Duration // processor time of the database so far; nil: it is not counted
 	results []result
 }
 
@@ -74,13 +84,32 @@ type sizes struct {
 	subscribers int
 	deltas      int
 	clients     []int
+	takeovers   int
+	moved       int
+	owned       int
+	large       int
 }
 
 // row adds a figure and prints it.
 func (b *bench) row(name string, value float64, unit, target, note string) {
-	r := result{Section: b.section, Name: name, Value: value, Unit: unit, Target: target, Note: note}
+	b.add(result{Section: b.section, Name: name, Value: value, Unit: unit, Target: target, Note: note})
+}
+
+// skip says why there is no figure.
+func (b *bench) skip(name, note string) {
+	b.add(result{Section: b.section, Name: name, Note: note, Skipped: true})
+}
+
+func (b *bench) add(r result) {
 	b.results = append(b.results, r)
-	fmt.Printf("| %-58s | %12s | %-9s | %-12s | %s |\n", r.Name, figure(r.Value), r.Unit, r.Target, r.Note)
+	fmt.Printf("| %-58s | %12s | %-9s | %-12s | %s |\n", r.Name, r.figure(), r.Unit, r.Target, r.Note)
+}
+
+func (r *result) figure() string {
+	if r.Skipped {
+		return "–"
+	}
+	return figure(r.Value)
 }
 
 func figure(v float64) string {
@@ -94,8 +123,8 @@ func figure(v float64) string {
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == childArg {
-		if err := child(os.Args[2]); err != nil {
+	if len(os.Args) == 5 && os.Args[1] == childArg {
+		if err := child(os.Args[2], os.Args[3], os.Args[4]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench child:", err)
 			os.Exit(1)
 		}
@@ -108,7 +137,13 @@ func main() {
 	flag.IntVar(&b.n.unfinished, "unfinished", 10_000, "start: unfinished sessions")
 	flag.IntVar(&b.n.idle, "idle", 100_000, "idle: sessions")
 	flag.IntVar(&b.n.subscribers, "subscribers", 9_500, "subscribers: readers (each takes an open file here and in the daemon)")
-	flag.IntVar(&b.n.deltas, "deltas", 2000, "delta: pieces of each answer")
+	flag.IntVar(&b.n.deltas, "deltas", 2000, "delta, bus: pieces of each answer")
+	flag.IntVar(&b.n.takeovers, "takeovers", 20, "takeover: nodes that are killed, one after the other")
+	flag.IntVar(&b.n.moved, "moved", 1000, "takeover: sessions of the node that is killed with many")
+	flag.IntVar(&b.n.owned, "owned", 100_000, "ownership: sessions of a node that beats")
+	flag.IntVar(&b.n.large, "large", 10_000_000, "large: events of the long log; 0: none is made")
+	flag.StringVar(&b.database, "database", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", "a PostgreSQL database, where schemas are made and dropped")
+	flag.StringVar(&b.nats, "nats", "127.0.0.1:4222", "bus: a NATS server; where there is none one is started in this process")
 	var names []string
 	for _, s := range sections() {
 		names = append(names, s.name)
@@ -131,6 +166,7 @@ func main() {
 	if *short {
 		b.d = time.Second
 		b.n.runs, b.n.events, b.n.unfinished, b.n.idle, b.n.subscribers, b.n.deltas = 500, 50_000, 1000, 5000, 1000, 500
+		b.n.takeovers, b.n.moved, b.n.owned, b.n.large = 4, 200, 5000, min(b.n.large, 1_000_000)
 	}
 	began := loadNow()
 	if err := profiled(*profile, func() error { return run(&b, *dir, *only, *out) }); err != nil {
@@ -219,16 +255,48 @@ func run(b *bench, dir, only, out string) error {
 	return os.WriteFile(out, append(text, '\n'), 0o644)
 }
 
+// rate is how fast something went, and what one took.
+type rate struct {
+	second      float64 // so many a second
+	p50, p99    time.Duration
+	cpu, server time.Duration // of the processors, here and by the database
+	served      bool          // the database was counted
+}
+
+func (r rate) String() string {
+	text := fmt.Sprintf("p50 %.2f ms, p99 %.2f ms; %.3f ms of CPU each", ms(r.p50), ms(r.p99), ms(r.cpu))
+	if r.served {
+		text += fmt.Sprintf(", and %.3f of the database", ms(r.server))
+	}
+	return text
+}
+
 // measure calls do from n goroutines for a while and adds the rate. do gets the
 // number of its goroutine and of its call. What it gives back are the median and the rate.
-func (b *bench) measure(what string, n int, do func(worker, call int) error) (p50 time.Duration, rate float64, err error) {
+func (b *bench) measure(what string, n int, do func(worker, call int) error) (p50 time.Duration, second float64, err error) {
+	r, err := b.timed(b.d, n, do)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", what, err)
+	}
+	b.row(what, r.second, "a second", b.target, r.String())
+	b.target = ""
+	return r.p50, r.second, nil
+}
+
+// timed calls do from n goroutines for a while.
+func (b *bench) timed(d time.Duration, n int, do func(worker, call int) error) (rate, error) {
+	served := func() time.Duration { return 0 }
+	if b.server != nil {
+		served = b.server
+	}
 	var (
-		wg    sync.WaitGroup
-		fail  atomic.Pointer[error]
-		times = make([][]time.Duration, n)
-		spent = cpuTime()
-		begin = time.Now()
-		until = begin.Add(b.d)
+		wg     sync.WaitGroup
+		fail   atomic.Pointer[error]
+		times  = make([][]time.Duration, n)
+		theirs = served()
+		spent  = cpuTime()
+		begin  = time.Now()
+		until  = begin.Add(d)
 	)
 	for w := range n {
 		wg.Go(func() {
@@ -244,19 +312,16 @@ func (b *bench) measure(what string, n int, do func(worker, call int) error) (p5
 	}
 	wg.Wait()
 	took := time.Since(begin)
-	spent = cpuTime() - spent
+	spent, theirs = cpuTime()-spent, served()-theirs
 	if err := fail.Load(); err != nil {
-		return 0, 0, *err
+		return rate{}, *err
 	}
 	all := slices.Concat(times...)
 	if len(all) == 0 {
-		return 0, 0, fmt.Errorf("%s: nothing done", what)
+		return rate{}, errors.New("nothing done")
 	}
-	rate, p50 = float64(len(all))/took.Seconds(), quantile(all, .5)
-	b.row(what, rate, "a second", b.target, fmt.Sprintf("p50 %.2f ms, p99 %.2f ms; %.3f ms of CPU each",
-		ms(p50), ms(quantile(all, .99)), ms(spent/time.Duration(len(all)))))
-	b.target = ""
-	return p50, rate, nil
+	each := time.Duration(len(all))
+	return rate{float64(len(all)) / took.Seconds(), quantile(all, .5), quantile(all, .99), spent / each, theirs / each, b.server != nil}, nil
 }
 
 // quantile sorts the times.

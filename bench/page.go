@@ -41,7 +41,7 @@ func (b *bench) page(file, loadBefore, loadAfter string) error {
 			section = r.Section
 			fmt.Fprintf(&out, "\n**%s**: %s\n\n| what | value | unit | target | met | note |\n| --- | ---: | --- | --- | --- | --- |\n", section, about(section))
 		}
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", r.Name, figure(r.Value), r.Unit, r.Target, r.met(), r.Note)
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", r.Name, r.figure(), r.Unit, r.Target, r.met(), r.Note)
 	}
 	fmt.Fprintf(&out, "\n%s", pageEnd)
 	out.Write(after)

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -132,15 +133,14 @@ func openHouseWith(ctx context.Context, dir string, p play) (*house, error) {
 
 const token = "bench-token-bench-token"
 
-func openDaemon(ctx context.Context, dir string) (*daemon.Daemon, error) {
-	return openPlay(ctx, dir, oneStep())
-}
-
 // play is what a daemon works with.
 type play struct {
 	script string // of the scripted model
 	route  string // YAML of the one route; empty: the scripted model
+	more   string // YAML: further lines of the configuration
 	tools  []tool.Tool
+
+	lease func(eventlog.Term) eventlog.Term // put around the terms of the node
 }
 
 // oneStep is a model that answers at once.
@@ -156,11 +156,11 @@ func openPlay(ctx context.Context, dir string, p play) (*daemon.Daemon, error) {
 	if p.route == "" {
 		p.route = "{provider: scripted, script: s.yaml}"
 	}
-	cfg, err := config.Parse([]byte("listen: 127.0.0.1:0\nroutes: {s: "+p.route+"}\n"), "bench", dir)
+	cfg, err := config.Parse([]byte("listen: 127.0.0.1:0\nroutes: {s: "+p.route+"}\n"+p.more), "bench", dir)
 	if err != nil {
 		return nil, err
 	}
-	return daemon.Open(ctx, cfg, daemon.Options{Tools: p.tools})
+	return daemon.Open(ctx, cfg, daemon.Options{Tools: p.tools, WrapTerm: p.lease})
 }
 
 func (h *house) close(ctx context.Context) error {

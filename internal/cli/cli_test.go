@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the generated pages anew")
@@ -111,8 +112,9 @@ func describe(b *strings.Builder, c *cobra.Command) {
 func TestOpened(t *testing.T) {
 	for code, err := range map[string]error{
 		"data_dir_network": &diskfs.NetworkError{Dir: "/mnt/x", Kind: "nfs"},
-		"data_dir_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3},
-		"database_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3, Copy: "database"},
+		"data_dir_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3, Copy: "data directory"},
+		"database_newer":   &postgres.NewerError{NewerError: storecore.NewerError{What: "tables", Found: 9, Known: 3, Copy: "database"}},
+		"database_unfit":   &postgres.SetupError{Text: "too old"},
 		"data_dir_locked":  &dirlock.Error{Dir: "/x", PID: 7},
 	} {
 		e := (*exitError)(nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
-	"github.com/holdfast-dev/holdfast/internal/storecore"
+	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
@@ -157,13 +157,13 @@ func opened(err error) error {
 	if errors.As(err, &wrong) {
 		return &exitError{exitRefused, "database_unfit", wrong.Error()}
 	}
-	var newer *storecore.NewerError // of either store
-	if errors.As(err, &newer) {
-		code := "data_dir_newer"
-		if newer.Copy == "database" {
-			code = "database_newer"
-		}
-		return &exitError{exitRefused, code, newer.Error()}
+	var there *postgres.NewerError
+	if errors.As(err, &there) {
+		return &exitError{exitRefused, "database_newer", there.Error()}
+	}
+	var here *sqlite.NewerError
+	if errors.As(err, &here) {
+		return &exitError{exitRefused, "data_dir_newer", here.Error()}
 	}
 	return err
 }

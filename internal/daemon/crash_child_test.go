@@ -1,11 +1,11 @@
 package daemon_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
@@ -29,6 +30,7 @@ const (
 	envConfig = "HOLDFAST_CRASH_CONFIG"
 	envKill   = "HOLDFAST_CRASH_KILL"
 	envSecret = "HOLDFAST_CRASH_SECRET"
+	envClock  = "HOLDFAST_CRASH_CLOCK" // how far the child's clock is off
 
 	crashToken  = "crash-test-admin-token"
 	crashSecret = "whsec_Y3Jhc2gtdGVzdC1zaWduaW5nLXNlY3JldC0wMDA="
@@ -49,6 +51,10 @@ type killAt struct {
 	Side string     `json:"side"` // before, after
 	N    int        `json:"n"`    // which append, from 1
 	Type event.Type `json:"type"` // count only appends that hold an event of this type
+	// Stop: it is stopped as by SIGSTOP, and lives on when the parent says so.
+	Stop bool `json:"stop,omitempty"`
+	// Beat: it is a beat of its lease, not an append.
+	Beat bool `json:"beat,omitempty"`
 }
 
 func (k killAt) String() string {
@@ -76,15 +82,29 @@ func beDaemon(file string) int {
 func runDaemon(file string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	w := &witness{}
 	go func() { // the parent holds the other end: nobody outlives the test
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			at := new(killAt)
+			if json.Unmarshal(lines.Bytes(), at) == nil {
+				w.arm(at)
+			}
+		}
 		os.Exit(3)
 	}()
+	if off := os.Getenv(envClock); off != "" {
+		d, err := time.ParseDuration(off)
+		if err == nil {
+			err = shiftClock(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	cfg, err := config.Load(file)
 	if err != nil {
 		return err
 	}
-	w := &witness{}
 	if text := os.Getenv(envKill); text != "" {
 		w.kill = new(killAt)
 		if err := json.Unmarshal([]byte(text), w.kill); err != nil {
@@ -125,37 +145,78 @@ type witness struct {
 	count int // of the appends that the kill counts
 }
 
+// arm sets where it dies, or is stopped, from now on.
+func (w *witness) arm(at *killAt) {
+	w.mu.Lock()
+	w.kill, w.count = at, 0
+	w.mu.Unlock()
+	w.tell("armed", at.Side)
+}
+
 func (w *witness) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
 	types := typesOf(a)
-	if w.at("before", types) {
+	stopped := w.at("before", types, false)
+	if stopped {
 		w.die(types)
+		ctx = context.WithoutCancel(ctx) // the store is to refuse it, not the end of the work
 	}
 	stamps, err := w.Store.Append(ctx, a)
 	if err != nil {
+		if stopped {
+			w.tell("refused", err.Error())
+		}
 		return stamps, err
 	}
-	if w.at("after", types) {
+	dies := w.at("after", types, false)
+	if dies && !w.stops() {
 		w.die(types)
 	}
 	w.tell("commit", types)
+	if dies {
+		w.die(types)
+	}
 	return stamps, nil
+}
+
+func (w *witness) Beat(ctx context.Context, n eventlog.Node, ttl time.Duration) (eventlog.Lease, error) {
+	if w.at("before", "", true) {
+		w.die("beat")
+	}
+	lease, err := w.Store.Beat(ctx, n, ttl)
+	if err == nil && w.at("after", "", true) {
+		w.die("beat")
+	}
+	return lease, err
 }
 
 // at counts an append on the side that the kill looks at, and says whether it
 // is the one to die of. Before the commit every append counts, behind it only
 // those that were not refused.
-func (w *witness) at(side, types string) bool {
-	if w.kill == nil || w.kill.Side != side ||
+func (w *witness) at(side, types string, beat bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.kill == nil || w.kill.Side != side || w.kill.Beat != beat ||
 		w.kill.Type != "" && !slices.Contains(strings.Split(types, ","), string(w.kill.Type)) {
 		return false
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.count++
 	return w.count == w.kill.N
 }
 
+func (w *witness) stops() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kill.Stop
+}
+
+// die ends the process where it is; or stops it, until the parent has it go on.
 func (w *witness) die(types string) {
+	if w.stops() {
+		w.tell("stop", types)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		w.tell("awake", types)
+		return
+	}
 	w.tell("kill", types)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}

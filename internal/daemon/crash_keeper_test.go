@@ -24,6 +24,7 @@ type keeper struct {
 	t      *testing.T
 	dir    string
 	config string
+	env    []string // beside that of the test
 
 	mu      sync.Mutex
 	cur     *life
@@ -37,13 +38,14 @@ type keeper struct {
 type life struct {
 	number  int
 	cmd     *exec.Cmd
-	stdin   io.Closer
+	stdin   io.WriteCloser
 	log     string // path of what it wrote to stderr
 	gone    chan struct{}
 	address string   // empty: not up yet; the keeper's lock guards it
 	commits []string // event types of each append that it told of
 	kill    *killAt
-	killed  string // event types of the append at which it killed itself
+	killed  string              // event types of the append at which it killed itself
+	told    map[string][]string // what else it said, by word
 	ended   bool
 	err     error // of Wait, once gone
 }
@@ -107,6 +109,7 @@ func (k *keeper) spawn(kill *killAt) (*life, error) {
 	}
 	l.cmd = exec.Command(self)
 	l.cmd.Env = append(os.Environ(), envConfig+"="+k.config, envSecret+"="+crashSecret)
+	l.cmd.Env = append(l.cmd.Env, k.env...)
 	if kill != nil {
 		text, err := json.Marshal(kill)
 		if err != nil {
@@ -148,6 +151,11 @@ func (k *keeper) listen(l *life, out io.Reader) {
 				l.commits = append(l.commits, text)
 			case "kill":
 				l.killed = text
+			default:
+				if l.told == nil {
+					l.told = map[string][]string{}
+				}
+				l.told[word] = append(l.told[word], text)
 			}
 		})
 	}

@@ -30,6 +30,9 @@ type world struct {
 	// effect, when set, is told of a tool call after its effect and before its
 	// answer; it may block.
 	effect func(tool, body string)
+	// wrote, when set, is told of each part of an answer that the model has sent,
+	// from 1; it may block.
+	wrote func(req *http.Request, n int)
 	// hook says how the receiver answers attempt n of a delivery, from 1:
 	// a status, 0: it breaks the connection, -1: it never answers.
 	hook func(path, id string, n int) int
@@ -63,7 +66,9 @@ func newWorld(t *testing.T) *world {
 		w.mu.Unlock()
 		return w.answer(order, step, req)
 	})
-	w.models = httptest.NewServer(w.model)
+	w.models = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.model.ServeHTTP(&counted{ResponseWriter: rw, r: r, w: w}, r)
+	}))
 	w.tools = httptest.NewServer(http.HandlerFunc(w.serveTool))
 	w.hookSrv = httptest.NewServer(http.HandlerFunc(w.serveHook))
 	t.Cleanup(func() {
@@ -75,6 +80,25 @@ func newWorld(t *testing.T) *world {
 	})
 	return w
 }
+
+// counted tells the world of each part that was sent.
+type counted struct {
+	http.ResponseWriter
+	r *http.Request
+	w *world
+	n int
+}
+
+func (c *counted) FlushError() error {
+	err := http.NewResponseController(c.ResponseWriter).Flush()
+	c.n++
+	if c.w.wrote != nil {
+		c.w.wrote(c.r, c.n)
+	}
+	return err
+}
+
+func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 var orderForm = regexp.MustCompile(`order[": ]+(\d+)`)
 

@@ -63,6 +63,8 @@ type Options struct {
 	Random io.Reader
 	// WrapStore puts something between the rooms and the store: faults, in tests.
 	WrapStore func(Store) Store
+	// WrapTerm puts something between the work and the lease that it asks: counts, and faults, in tests.
+	WrapTerm func(eventlog.Term) eventlog.Term
 	// Store is a store that is open already, and that several daemons of one
 	// process may share; it is not closed. Whoever gives it calls Committed and
 	// Heard. Lease is then how long a lease runs.
@@ -197,6 +199,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if opt.Model != nil {
 		model = opt.Model
 	}
+	leased := leased{d.tenure, opt.WrapTerm}
 	eng := engine.New(engine.Config{
 		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(),
 		Rand: mathrand.New(seed()), Logger: d.log,
@@ -204,7 +207,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
 	})
 	d.lane = lane.New(lane.Config{
-		Driver: eng, Tenure: d.tenure, Take: d.store.Take, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
+		Driver: eng, Tenure: leased, Take: d.store.Take, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
 	})
 	sender := webhook.NewSender(webhook.Config{Timeout: d.cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
 	d.closers = append(d.closers, sender.Close)
@@ -217,7 +220,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	}
 	del := d.cfg.Delivery
 	d.delivery = delivery.New(delivery.Config{
-		Store: d.store, Tenure: d.tenure, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
+		Store: d.store, Tenure: leased, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
 		Schedule: outbox.Schedule{
 			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
 		},

@@ -92,6 +92,19 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
 	})
 }
 
+// leased is a tenure whose terms may be wrapped.
+type leased struct {
+	*tenure.Tenure
+	wrap func(eventlog.Term) eventlog.Term
+}
+
+func (l leased) Term() eventlog.Term {
+	if l.wrap == nil {
+		return l.Tenure.Term()
+	}
+	return l.wrap(l.Tenure.Term())
+}
+
 // leaseTTL is how long a lease runs; 0 where this process is the only one.
 func (d *Daemon) leaseTTL(opt Options) time.Duration {
 	if d.cfg.DatabaseURL.Set() {

@@ -81,8 +81,17 @@ func New(cfg Config) *Lane {
 func (l *Lane) Start() {
 	l.pool.Draw(workers.Source[event.SessionID]{
 		Take: l.take, Share: l.cfg.Tenure.Share,
-		Failed: func(err error) { l.cfg.Logger.Error("take sessions", "err", err) },
+		Failed: func(err error) { l.cfg.Logger.Log(context.Background(), tookLevel(err), "take sessions", "err", err) },
 	})
+}
+
+// tookLevel is how loud it is that nothing could be taken: who has no lease just
+// now takes nothing, which is said where leases are.
+func tookLevel(err error) slog.Level {
+	if errors.Is(err, eventlog.ErrFenced) {
+		return slog.LevelDebug
+	}
+	return slog.LevelError
 }
 
 func (l *Lane) take(ctx context.Context, limit int, mine bool) ([]event.SessionID, error) {

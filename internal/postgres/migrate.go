@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 //go:embed migrations/*.sql
@@ -143,7 +144,7 @@ func (s *Store) migrate(ctx context.Context) error {
 }
 
 func newer(what string, found, known int) error {
-	return &NewerError{What: what, Found: found, Known: known, Copy: "database"}
+	return &NewerError{storecore.NewerError{What: what, Found: found, Known: known, Copy: "database"}}
 }
 
 // eventFact begins the names of facts that say which version of a type of

@@ -43,9 +43,11 @@ type (
 	VerifyOptions = storecore.VerifyOptions
 	Report        = storecore.Report
 	Batch         = storecore.Batch
-	NewerError    = storecore.NewerError
 	News          = eventlog.News
 )
+
+// NewerError says that a newer version of the program has had the database.
+type NewerError struct{ storecore.NewerError }
 
 // The choices of Config.Sync.
 const (

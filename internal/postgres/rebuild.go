@@ -85,7 +85,7 @@ func (v *verification) differences(ctx context.Context, spec derived.Spec, query
 	type difference struct{ key, columns string }
 	list, err := manyOf(ctx, v.s, v.tx, query+" ORDER BY 1 LIMIT 1000", nil, func(d *difference) []any { return []any{&d.key, &d.columns} })
 	for _, d := range list {
-		v.report.Find(string(spec.Table)+" "+d.key, "%s%s", text, d.columns)
+		v.Report.Find(string(spec.Table)+" "+d.key, "%s%s", text, d.columns)
 	}
 	return err
 }

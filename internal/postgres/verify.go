@@ -41,7 +41,7 @@ func (s *Store) Verify(ctx context.Context, opt VerifyOptions) (report Report, e
 		if err = unhurried(ctx, tx); err == nil {
 			v := newVerification(s, tx, opt)
 			err = v.run(ctx)
-			report = v.report
+			report = v.Report
 		}
 	}
 	if err != nil {
@@ -60,13 +60,13 @@ func (s *Store) rebuild(ctx context.Context, tx pgx.Tx, opt VerifyOptions) (Repo
 	if err := v.run(ctx); err != nil {
 		return Report{}, err
 	}
-	if v.report.LogSound {
+	if v.Report.LogSound {
 		if err := v.replace(ctx); err != nil {
 			return Report{}, err
 		}
-		v.report.Rebuilt = true
+		v.Report.Rebuilt = true
 	}
-	return v.report, nil
+	return v.Report, nil
 }
 
 // checkGeneration brings the derived rows up to the generation of the code. A
@@ -99,28 +99,18 @@ func (s *Store) checkGeneration(ctx context.Context) error {
 // verification is one pass over the log. Derived rows are computed into
 // temporary tables on the way.
 type verification struct {
-	s       *Store
-	tx      pgx.Tx
-	opt     VerifyOptions
-	report  Report
-	streams map[event.Stream]*walked
-	// Of the rows that are in hand: what follows from each of them.
-	places  []string
-	changes [][]derived.Change
-	refs    []foundRef
-}
-
-// walked is how far a stream was read.
-type walked struct {
-	head     eventlog.Head
-	noData   int64 // last event without content
-	erasedBy int64 // last session.erased
+	*storecore.Walk
+	s   *Store
+	tx  pgx.Tx
+	opt VerifyOptions
+	// follows is what follows from the rows that are in hand.
+	follows []*storecore.Follows
 }
 
 const rebuiltPrefix = "pg_temp.rebuilt_"
 
 func newVerification(s *Store, tx pgx.Tx, opt VerifyOptions) *verification {
-	return &verification{s: s, tx: tx, opt: opt, streams: make(map[event.Stream]*walked)}
+	return &verification{Walk: storecore.NewWalk(s.cfg.Rows), s: s, tx: tx, opt: opt}
 }
 
 func (v *verification) run(ctx context.Context) error {
@@ -130,13 +120,13 @@ func (v *verification) run(ctx context.Context) error {
 			return err
 		}
 	}
-	v.report.LogSound = v.report.OK()
+	v.Report.LogSound = v.Report.OK()
 	for _, step := range []func(context.Context) error{v.checkBlobs, v.checkRefs, v.checkAssets} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	if !v.report.LogSound {
+	if !v.Report.LogSound {
 		return nil
 	}
 	if err := v.checkSnapshots(ctx); err != nil {
@@ -184,8 +174,8 @@ func (v *verification) walk(ctx context.Context) error {
 			return nil
 		}
 		for i := range chunk {
-			if err := v.row(&chunk[i]); err != nil {
-				return err
+			if f := v.Row(&chunk[i].Row, chunk[i].bad); f != nil {
+				v.follows = append(v.follows, f)
 			}
 		}
 		if err := v.put(ctx); err != nil {
@@ -194,84 +184,23 @@ func (v *verification) walk(ctx context.Context) error {
 		last := &chunk[len(chunk)-1]
 		block, place = last.block, last.place
 		if v.opt.Progress != nil {
-			v.opt.Progress(string(last.Stream), v.report.Events)
+			v.opt.Progress(string(last.Stream), v.Report.Events)
 		}
 	}
-}
-
-// row checks one row of the log and computes what follows from it. After a
-// finding it goes on as if the row were right, so that one change is one finding.
-func (v *verification) row(r *logRow) error {
-	at := v.streams[r.Stream]
-	if at == nil {
-		at = &walked{}
-		v.streams[r.Stream] = at
-		v.report.Streams++
-	}
-	where := fmt.Sprintf("%s#%d", r.Stream, r.First)
-	found := len(v.report.Findings) + v.report.More
-	if r.First != at.head.Seq+1 {
-		v.report.Find(where, "follows event %d: events are missing or out of order", at.head.Seq)
-	} else if err := r.Check(at.head.Hash); err != nil {
-		v.report.Find(where, "%v", err)
-	}
-	if r.Epoch < at.head.Epoch {
-		v.report.Find(where, "epoch fell from %d to %d", at.head.Epoch, r.Epoch)
-	}
-	if (r.Data == nil) != (r.Salt == nil) || (r.Data == nil) != (r.Digests != nil) {
-		v.report.Find(where, "content is neither whole nor erased")
-	}
-	v.report.Events += r.Count
-	if r.Data == nil {
-		v.report.Erased += r.Count
-		at.noData = r.Last()
-	}
-	at.head = eventlog.Head{Seq: r.Last(), Epoch: r.Epoch, Hash: r.Hash}
-	if len(v.report.Findings)+v.report.More > found || r.Data == nil {
-		return nil
-	}
-	return v.derive(r, at, where)
-}
-
-// derive computes what follows from the events of a row.
-func (v *verification) derive(r *logRow, at *walked, where string) error {
-	events, err := r.Events()
-	if err != nil {
-		return err
-	}
-	for i := range events {
-		if err := events[i].Decode(); err != nil {
-			v.report.Find(where, "%v", err)
-			return nil
-		}
-		if events[i].Type == event.TypeSessionErased {
-			at.erasedBy = events[i].Seq
-		}
-		for _, ref := range storecore.References(events[i].Data) {
-			v.refs = append(v.refs, foundRef{string(events[i].SessionID), ref.Ref, string(ref.Kind), where})
-		}
-	}
-	changes, err := storecore.RowsOf(v.s.cfg.Rows, r.Stream, events)
-	if err != nil {
-		v.report.Find(where, "%v", err)
-		return nil
-	}
-	v.places, v.changes = append(v.places, where), append(v.changes, derived.Merge(changes))
-	return nil
 }
 
 // put puts the changes that were gathered into the temporary tables: all
 // together, or where that does not work one after the other.
 func (v *verification) put(ctx context.Context) error {
-	defer func() { v.places, v.changes, v.refs = nil, nil, nil }()
+	defer func() { v.follows = nil }()
 	if err := v.putRefs(ctx); err != nil {
 		return err
 	}
 	set := newChangeSet()
-	for i, changes := range v.changes {
-		for _, c := range changes {
+	for _, f := range v.follows {
+		for _, c := range f.Changes {
 			if _, err := storecore.CheckChange(c); err != nil {
-				v.report.Find(v.places[i], "derived row cannot be built: %v", err)
+				v.Report.Find(f.Where, "derived row cannot be built: %v", err)
 				continue
 			}
 			set.add(c)
@@ -281,8 +210,8 @@ func (v *verification) put(ctx context.Context) error {
 	if err == nil || broken(err) {
 		return err
 	}
-	for i, changes := range v.changes {
-		for _, c := range changes {
+	for _, f := range v.follows {
+		for _, c := range f.Changes {
 			if _, err := storecore.CheckChange(c); err != nil {
 				continue
 			}
@@ -293,7 +222,7 @@ func (v *verification) put(ctx context.Context) error {
 				return err
 			}
 			if err != nil {
-				v.report.Find(v.places[i], "derived row cannot be built: %s %s: code %s", c.Op, c.Table, codeOf(err))
+				v.Report.Find(f.Where, "derived row cannot be built: %s %s: code %s", c.Op, c.Table, codeOf(err))
 			}
 		}
 	}
@@ -330,31 +259,17 @@ func (v *verification) checkHeads(ctx context.Context) error {
 		return err
 	}
 	for i := range rows {
-		r := &rows[i]
-		copy(r.Hash[:], r.hash)
-		at := v.streams[r.stream]
-		switch {
-		case at == nil:
-			v.report.Find(string(r.stream), "has no events, where %d should be", r.Seq)
-			continue
-		case at.head != r.Head:
-			v.report.Find(string(r.stream), "ends at %d (epoch %d), where %d (epoch %d) should be, or with another hash",
-				at.head.Seq, at.head.Epoch, r.Seq, r.Epoch)
-		}
-		if at.noData > at.erasedBy {
-			v.report.Find(string(r.stream), "content up to event %d is gone, and no session.erased after it says so", at.noData)
-		}
+		copy(rows[i].Hash[:], rows[i].hash)
+		v.Ends(rows[i].stream, rows[i].Head)
 	}
-	if len(rows) < len(v.streams) {
-		v.report.Find("streams", "%d streams have events, %d are listed", len(v.streams), len(rows))
-	}
+	v.Listed(len(rows))
 	return nil
 }
 
 // checkFeed finds rows of the log that the feed does not have, and positions
 // that have none.
 func (v *verification) checkFeed(ctx context.Context) error {
-	if !v.report.OK() {
+	if !v.Report.OK() {
 		return nil // what is missing in the log is missing in the feed
 	}
 	type row struct{ pos, rows, first, found int64 }
@@ -366,12 +281,12 @@ func (v *verification) checkFeed(ctx context.Context) error {
 		return err
 	}
 	for _, r := range bad {
-		v.report.Find(fmt.Sprintf("feed at %d", r.pos), "%d rows from %d on, of which the log has %d", r.rows, r.first+1, r.found)
+		v.Report.Find(fmt.Sprintf("feed at %d", r.pos), "%d rows from %d on, of which the log has %d", r.rows, r.first+1, r.found)
 	}
 	left, err := oneOf(ctx, v.s, v.tx, "SELECT count(*) FROM @.log l WHERE NOT EXISTS (SELECT 1 FROM @.feed f WHERE f.block = l.block)", nil,
 		func(n *int64) []any { return []any{n} })
 	if err == nil && left > 0 {
-		v.report.Find("feed", "%d rows of the log have no place in it", left)
+		v.Report.Find("feed", "%d rows of the log have no place in it", left)
 	}
 	return err
 }
@@ -388,9 +303,9 @@ func (v *verification) checkBlobs(ctx context.Context) error {
 		if err := scanRow(rows, []any{&owner, &ref, &data}); err != nil {
 			return err
 		}
-		v.report.Blobs++
+		v.Report.Blobs++
 		if event.RefOf(data) != ref {
-			v.report.Find("blob "+owner+" "+ref, "bytes do not match the digest")
+			v.Report.Find("blob "+owner+" "+ref, "bytes do not match the digest")
 		}
 	}
 	return rows.Err()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,7 @@ type history struct {
 	beside  sync.WaitGroup // what goes on beside the one who plays
 
 	nodes  []*node
+	ghosts []*node // of requests whose callers are gone
 	lives  int
 	full   bool // the disk
 	space  time.Time
@@ -42,10 +44,11 @@ type history struct {
 
 	choose, clock *rand.Rand // of the next step, and of what it takes
 	script        []string   // decisions to follow, while they fit
-	strayed       bool       // from the script
+	strayed       int        // decisions of the script that did not fit
 
 	steps   int
 	crashes int
+	calmed  time.Duration // until all was settled, once nothing failed any more
 	tallyMu sync.Mutex
 	tally   map[string]int
 	trace   trace
@@ -94,41 +97,47 @@ type temper struct {
 func drawTemper(r *rand.Rand) temper {
 	one := func(of ...int) int { return of[r.IntN(len(of))] }
 	return temper{
-		length: one(60, 120, 200, 320), command: one(40, 80, 140), pass: one(5, 20, 60), crash: one(0, 3, 10), fail: one(0, 0, 5, 30), late: one(0, 30, 150),
-		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 4, 12, 25), lose: one(0, 0, 300),
+		length: one(60, 120, 200, 320), command: one(40, 80, 140), pass: one(5, 20, 60), crash: one(0, 8, 25), fail: one(0, 0, 5, 30), late: one(0, 30, 150),
+		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 10, 25, 50), lose: one(0, 0, 300),
 		tick: time.Duration(one(2, 2, 20, 100)) * time.Millisecond,
 	}
 }
 
 // outcome is what a history came to.
 type outcome struct {
-	seed   uint64
-	nodes  int
-	found  []string
-	steps  int
-	sum    uint64
-	lines  []string
-	words  []string
-	tally  map[string]int
-	script bool // it followed its script to the end
+	seed    uint64
+	nodes   int
+	found   []string
+	steps   int
+	sum     uint64
+	lines   []string
+	words   []string
+	tally   map[string]int
+	calmed  time.Duration
+	strayed int // decisions of its script that did not fit
 }
 
 // play plays one history in the bubble that it is called in.
 func play(t *testing.T, o plan) *outcome {
 	h := &history{
 		t: t, seed: o.seed, most: o.nodes, dir: o.dir, tally: map[string]int{}, script: o.script, mutant: o.mutant,
-		choose: rand.New(rand.NewPCG(o.seed, 1)), clock: rand.New(rand.NewPCG(o.seed, 2)),
+		choose: rand.New(rand.NewPCG(o.seed+o.choices, 1)), clock: rand.New(rand.NewPCG(o.seed, 2)),
 		sched: scheduler{arrived: make(chan struct{}, 1)},
 	}
-	h.temper = drawTemper(rand.New(rand.NewPCG(o.seed, 3)))
+	mood := rand.New(rand.NewPCG(o.seed, 3))
+	h.temper = drawTemper(mood)
+	if i := slices.Index(h.script, calmLine); i >= 0 {
+		h.temper.length = i
+		h.script = slices.Delete(slices.Clone(h.script), i, i+1)
+	}
 	h.watch, h.world, h.clients = newWatch(h), newWorld(h, o.seed), newClients(h)
-	if h.most > 1 || h.choose.IntN(2) == 0 {
+	if h.most > 1 || mood.IntN(2) == 0 {
 		h.ttl = 10 * time.Second
 	}
 	if err := h.openStore(); err != nil {
 		t.Fatal(err)
 	}
-	for range 1 + h.choose.IntN(h.most) {
+	for range 1 + mood.IntN(h.most) {
 		h.begin()
 	}
 	for h.steps < h.temper.length && !h.watch.broken() {
@@ -137,8 +146,8 @@ func play(t *testing.T, o plan) *outcome {
 	h.settle()
 	h.end()
 	return &outcome{
-		seed: h.seed, nodes: h.most, found: h.watch.found, steps: h.steps, sum: h.trace.sum, lines: h.trace.lines, words: h.trace.words, tally: h.tally,
-		script: !h.strayed,
+		seed: h.seed, nodes: h.most, found: h.watch.found, steps: h.steps, sum: h.trace.sum, lines: h.trace.lines, words: h.trace.words, tally: h.tally, calmed: h.calmed,
+		strayed: h.strayed,
 	}
 }
 
@@ -216,7 +225,7 @@ func (h *history) next() decision {
 		if d, ok := h.parse(line, ready); ok {
 			return d
 		}
-		h.strayed = true
+		h.strayed++
 	}
 	return h.draw(ready)
 }
@@ -270,12 +279,15 @@ func (h *history) drawVerdict(p *parked, roll func(int) bool) verdict {
 		}
 		return proceed
 	}
+	if p.ctx.Err() != nil && p.kind == appends && h.choose.IntN(3) == 0 {
+		return lingers
+	}
 	if n.split == errs || h.full && p.kind != reads {
 		return errBefore
 	}
 	writes := p.kind != reads
 	switch {
-	case writes && h.crashes < 6 && roll(t.crash):
+	case writes && n.d != nil && h.crashes < 6 && roll(t.crash):
 		return []verdict{crashBefore, crashAfter}[h.choose.IntN(2)]
 	case roll(t.fail):
 		if writes {
@@ -437,13 +449,16 @@ func (h *history) pass(long time.Duration) {
 // How long the nodes may take until all is done, once nothing fails any more.
 const (
 	settleSteps = 20_000
-	settleTime  = time.Hour
+	settleTime  = 10 * time.Minute
 )
+
+// calmLine stands in a history where the last fault is over.
+const calmLine = "calm"
 
 // settle ends all faults and lets the nodes work until nothing is left to do.
 func (h *history) settle() {
 	h.calm, h.full = true, false
-	h.trace.add("calm")
+	h.trace.add(calmLine)
 	for _, n := range h.nodes {
 		n.paused, n.split = false, joined
 	}
@@ -465,6 +480,7 @@ func (h *history) settle() {
 		}
 		h.turn()
 	}
+	h.calmed = time.Since(began)
 }
 
 // quiet says whether nothing waits but time.
@@ -492,6 +508,12 @@ func (h *history) end() {
 	}
 	for _, f := range follows {
 		f.end()
+	}
+	h.tallyMu.Lock()
+	ghosts := h.ghosts
+	h.tallyMu.Unlock()
+	for _, n := range ghosts {
+		h.sched.drop(n)
 	}
 	h.ending = true
 	for _, n := range h.alive() {

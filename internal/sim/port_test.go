@@ -35,6 +35,12 @@ func do[T any](ctx context.Context, p *port, k kind, key string, call func(conte
 	switch {
 	case v == gone:
 		return zero, eventlog.ErrClosed
+	case v == lingers:
+		h.linger(p.n, key, func() { _, _ = call(context.Background()) })
+		if ctx.Err() != nil {
+			return zero, ctx.Err()
+		}
+		return zero, eventlog.ErrClosed
 	case v == crashBefore:
 		h.crash(p.n)
 		return zero, eventlog.ErrClosed

@@ -31,6 +31,7 @@ const (
 	cut         verdict = "cut"          // a stream breaks off
 	twice       verdict = "twice"        // what comes from outside comes once more
 	gone        verdict = "gone"         // the node is dead
+	lingers     verdict = "lingers"      // its caller is gone; it is on its way and lands some time, or never
 )
 
 // parked is a port call that waits for its turn.
@@ -109,7 +110,11 @@ func (s *scheduler) drop(n *node) []*parked {
 	})
 	slices.SortStableFunc(mine, func(a, b *parked) int { return strings.Compare(a.key, b.key) })
 	for _, p := range mine {
-		p.turn <- gone
+		v := gone
+		if p.kind == appends && n.h.world.draw("lingers", p.key, n.h.steps).below(3) == 0 {
+			v = lingers
+		}
+		p.turn <- v
 	}
 	return mine
 }

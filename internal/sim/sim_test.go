@@ -4,8 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,10 +17,14 @@ import (
 )
 
 var (
-	fromFlag  = flag.Uint64("sim.from", 0, "first seed; 0: the short set")
-	countFlag = flag.Int("sim.count", 1, "how many seeds, ascending; 0: until told to stop")
-	nodesFlag = flag.Int("sim.nodes", 0, "nodes at most; 0: by the seed")
-	traceFlag = flag.Bool("sim.trace", false, "print the history of each seed")
+	fromFlag    = flag.Uint64("sim.from", 0, "first seed; 0: the short set")
+	countFlag   = flag.Int("sim.count", 1, "how many seeds, ascending; 0: until told to stop")
+	nodesFlag   = flag.Int("sim.nodes", 0, "nodes at most; 0: by the seed, one to five")
+	traceFlag   = flag.Bool("sim.trace", false, "print the history of each seed")
+	procsFlag   = flag.Int("sim.procs", 0, "processes; 0: one for each processor")
+	keepFlag    = flag.String("sim.keep", "", "folder for the scripts of seeds that failed; empty: one of the system's")
+	mutantsFlag = flag.Bool("sim.mutants", false, "break every guard, not only two")
+	partFlag    = flag.String("sim.part", "", "which of the seeds this process plays, as 1/4; used by the processes that are started")
 )
 
 // TestMain plays on one processor: what is left to the order in which the
@@ -32,10 +38,13 @@ func TestMain(m *testing.M) {
 // plan says which history is played.
 type plan struct {
 	seed   uint64
-	nodes  int
+	nodes  int // at once at most; 0: by the seed
 	dir    string
 	script []string
-	mutant *mutant
+	// choices makes other decisions where the script has none; the world, the
+	// clients and the clock stay those of the seed.
+	choices uint64
+	mutant  *mutant
 }
 
 func sessionStream(id string) event.Stream { return event.SessionID(id).Stream() }
@@ -52,13 +61,12 @@ func tmp(t testing.TB) string {
 // run plays one history in a bubble of its own.
 func run(t *testing.T, p plan) (out *outcome) {
 	if p.nodes == 0 {
-		p.nodes = nodesOf(p.seed)
+		p.nodes = 1 + int(p.seed%5)
 	}
 	if p.mutant == nil {
 		p.mutant = &mutant{}
 	}
-	base := p.dir
-	p.dir = fmt.Sprintf("%s/%d", base, p.seed)
+	p.dir = filepath.Join(p.dir, fmt.Sprint(p.seed))
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -67,17 +75,74 @@ func run(t *testing.T, p plan) (out *outcome) {
 	return out
 }
 
-// nodesOf is how many nodes a seed has at most.
-func nodesOf(seed uint64) int { return 1 + int(seed%5) }
+// again says how a history is played once more.
+func (o *outcome) again() string {
+	return fmt.Sprintf("go test ./internal/sim -run Seed -sim.from=%d -sim.nodes=%d -sim.trace -v", o.seed, o.nodes)
+}
 
 func (o *outcome) report() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %d nodes, %d steps:\n", o.seed, o.nodes, o.steps)
-	for _, f := range o.found {
-		fmt.Fprintf(&b, "  %s\n", f)
+	return fmt.Sprintf("seed %d, %d nodes, %d steps:\n  %s\nagain: %s", o.seed, o.nodes, o.steps, strings.Join(o.found, "\n  "), o.again())
+}
+
+// TestSeed plays the seeds that are named, in this process.
+func TestSeed(t *testing.T) {
+	from := max(*fromFlag, 1)
+	dir := tmp(t)
+	for i := range *countFlag {
+		o := run(t, plan{seed: from + uint64(i), nodes: *nodesFlag, dir: dir})
+		if *traceFlag {
+			t.Logf("%s\n%s", strings.Join(o.lines, "\n"), strings.Join(o.words, "\n"))
+		}
+		if len(o.found) > 0 {
+			t.Error(o.report())
+		}
 	}
-	fmt.Fprintf(&b, "again: go test ./internal/sim -run Histories -sim.from=%d -sim.nodes=%d -sim.trace\n", o.seed, o.nodes)
-	return b.String()
+}
+
+// TestHistories plays seeded histories of the whole daemon: one to five nodes
+// over one store, with clients, faults and deaths; then nothing fails any more,
+// and every run and delivery must come to its end. All invariants that can be
+// seen are held after every step.
+func TestHistories(t *testing.T) {
+	s := &series{from: 1, count: 300, procs: *procsFlag, dir: tmp(t)}
+	switch {
+	case *fromFlag != 0:
+		s.from, s.count = *fromFlag, *countFlag
+	case raceEnabled:
+		s.count = 16
+	case testing.Short():
+		s.count = 60
+	}
+	s.play(t)
+	t.Log(s.total.String())
+	if *fromFlag != 0 || s.count < 300 {
+		return
+	}
+	for _, what := range []string{ // a world in which nothing happens proves nothing
+		"run.completed", "run.failed", "run.cancelled", "run.interrupted", "run.needs_attention", "run.attention.resolved", "tool.call.interrupted",
+		"tool.call.retrying", "model.retry.scheduled", "context.compacted", "contract.repair.requested", "delivery.delivered", "delivery.dead_lettered",
+		"crash-before", "crash-after", "err-before", "err-after", "late", "cut", "twice", "pause", "split errors", "split hangs", "disk full", "news lost",
+		"stop in order", "taken from the dead", "taken from the living", "taken in the middle of an answer", "append refused: held", "append refused: fenced",
+		"append refused: head moved", "append that landed behind its caller's end", "known key", "key conflict", "refused input_contract_violated",
+		"snapshot saved", "snapshot loaded", "followed", "delta seen",
+	} {
+		if s.total.Tally[what] == 0 {
+			t.Errorf("no history had: %s", what)
+		}
+	}
+}
+
+// TestPart plays its part of a series, and tells the process that started it.
+func TestPart(t *testing.T) {
+	var part, of int
+	if _, err := fmt.Sscanf(*partFlag, "%d/%d", &part, &of); err != nil || of == 0 {
+		return // nobody started it
+	}
+	dir := tmp(t)
+	for i := part; *countFlag == 0 || i < *countFlag; i += of {
+		o := run(t, plan{seed: *fromFlag + uint64(i), nodes: *nodesFlag, dir: dir})
+		tell(o)
+	}
 }
 
 // TestSame plays seeds twice: a seed gives the same history, byte for byte.
@@ -87,47 +152,122 @@ func TestSame(t *testing.T) {
 	if from == 0 {
 		from, count = 1, 25
 	}
+	if testing.Short() || raceEnabled {
+		count = min(count, 6)
+	}
 	for i := range count {
 		p := plan{seed: from + uint64(i), nodes: *nodesFlag, dir: dir}
 		a, b := run(t, p), run(t, p)
-		if a.sum == b.sum {
-			continue
-		}
-		for j := range a.lines {
-			if j >= len(b.lines) || a.lines[j] != b.lines[j] {
-				t.Errorf("seed %d is not the same from step %d on:\n%s\n---\n%s", p.seed, j,
-					strings.Join(a.lines[max(0, j-12):min(j+2, len(a.lines))], "\n"), strings.Join(b.lines[max(0, j-12):min(j+2, len(b.lines))], "\n"))
-				break
-			}
+		if j := differs(a.lines, b.lines); j >= 0 {
+			t.Errorf("seed %d is not the same from step %d on:\n%s\n---\n%s", p.seed, j,
+				strings.Join(a.lines[max(0, j-12):min(j+2, len(a.lines))], "\n"), strings.Join(b.lines[max(0, j-12):min(j+2, len(b.lines))], "\n"))
 		}
 	}
 }
 
-// TestHistories plays seeded histories of the whole daemon.
-func TestHistories(t *testing.T) {
+// differs gives the first line that two histories do not share; -1: none.
+func differs(a, b []string) int {
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// A script is a history that broke an invariant once: what it found, its seed
+// and nodes, and every decision. It is followed as long as it fits; from there
+// on the seed decides.
+
+func (o *outcome) script() string {
+	var b strings.Builder
+	for _, f := range o.found {
+		fmt.Fprintf(&b, "# %s\n", f)
+	}
+	fmt.Fprintf(&b, "seed %d\nnodes %d\n%s\n", o.seed, o.nodes, strings.Join(o.lines, "\n"))
+	return b.String()
+}
+
+func parseScript(text string) (p plan, err error) {
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(text), "\n"), func(l string) bool { return strings.HasPrefix(l, "#") })
+	if len(lines) < 2 {
+		return p, fmt.Errorf("no seed and nodes")
+	}
+	if _, err = fmt.Sscanf(lines[0], "seed %d", &p.seed); err == nil {
+		_, err = fmt.Sscanf(lines[1], "nodes %d", &p.nodes)
+	}
+	p.script = lines[2:]
+	return p, err
+}
+
+// TestScripts plays the histories that broke an invariant once.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := tmp(t)
-	from, count := *fromFlag, *countFlag
-	if from == 0 {
-		from, count = 1, 100
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := parseScript(string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.dir = dir
+			o := run(t, p)
+			if len(o.found) > 0 {
+				t.Error(o.report())
+			}
+			if o.strayed > 0 {
+				t.Logf("%d of %d decisions do not fit any more", o.strayed, len(p.script))
+			}
+		})
 	}
-	total := map[string]int{}
-	steps := 0
-	began := time.Now()
-	for i := range count {
-		o := run(t, plan{seed: from + uint64(i), nodes: *nodesFlag, dir: dir})
-		steps += o.steps
-		for k, v := range o.tally {
-			total[k] += v
+}
+
+// A script is followed to its end, and finds what the seed found.
+func TestScriptFollows(t *testing.T) {
+	dir := tmp(t)
+	broken := mutants[slices.IndexFunc(mutants, func(m *mutant) bool { return m.name == "a tool runs each call twice" })]
+	for seed := uint64(1); seed < 50; seed++ {
+		first := run(t, plan{seed: seed, dir: dir, mutant: broken})
+		if len(first.found) == 0 {
+			continue
 		}
-		if len(o.found) > 0 {
-			t.Error(o.report())
+		p, err := parseScript(first.script())
+		if err != nil {
+			t.Fatal(err)
 		}
-		if *traceFlag || len(o.found) > 0 && testing.Verbose() {
-			t.Log(strings.Join(o.lines, "\n"))
-			t.Log(strings.Join(o.words, "\n"))
+		p.dir, p.mutant, p.choices = dir, broken, 1000
+		if o := run(t, p); o.strayed > 0 || differs(first.lines, o.lines) >= 0 || !slices.Equal(first.found, o.found) {
+			t.Errorf("%d decisions did not fit; from line %d on it went another way:\n%s", o.strayed, differs(first.lines, o.lines), o.report())
 		}
+		return
 	}
-	took := time.Since(began)
-	t.Logf("%d seeds, %d steps in %v: %.0f steps/s", count, steps, took.Round(time.Millisecond), float64(steps)/took.Seconds())
-	t.Log(total)
+	t.Error("no history in which the tool ran")
+}
+
+// TestMutants breaks guards on purpose: each must be seen within a minute.
+func TestMutants(t *testing.T) {
+	dir := tmp(t)
+	for _, m := range mutants {
+		if !*mutantsFlag && !m.always {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			began, steps := time.Now(), 0
+			for seed := uint64(1); time.Since(began) < time.Minute; seed++ {
+				o := run(t, plan{seed: seed, dir: dir, mutant: m})
+				if steps += o.steps; len(o.found) > 0 {
+					t.Logf("seen in %d seeds, %d steps, %v: %.160s", seed, steps, time.Since(began).Round(time.Millisecond), o.found[0])
+					return
+				}
+			}
+			t.Errorf("not seen in a minute, %d steps", steps)
+		})
+	}
 }

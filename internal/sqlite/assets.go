@@ -147,15 +147,15 @@ func (v *verification) checkAssets(ctx context.Context) error {
 		if err := rows.Scan(&a.ID, &a.UserID, &a.Ref, &a.Bytes, &data); err != nil {
 			return err
 		}
-		v.report.Blobs++
+		v.Report.Blobs++
 		if event.RefOf(data) != a.Ref || event.AssetIDFor(a.UserID, a.Ref) != a.ID || int64(len(data)) != a.Bytes {
-			v.report.Find("asset "+string(a.ID), "bytes do not match the digest, or the digest not the id")
+			v.Report.Find("asset "+string(a.ID), "bytes do not match the digest, or the digest not the id")
 		}
 	}
-	if err := rows.Err(); err != nil || !v.report.LogSound {
+	if err := rows.Err(); err != nil || !v.Report.LogSound {
 		return err
 	}
 	return v.eachRef(ctx, "SELECT asset_id, min(run_id), '', '' FROM "+rebuiltPrefix+`asset_uses u
 		WHERE NOT EXISTS (SELECT 1 FROM main.assets a WHERE a.asset_id = u.asset_id) GROUP BY asset_id ORDER BY asset_id`,
-		func(id, run, _, _ string) { v.report.Find("asset "+id, "%s refers to it, and it is missing", run) })
+		func(id, run, _, _ string) { v.Report.Find("asset "+id, "%s refers to it, and it is missing", run) })
 }

@@ -101,7 +101,7 @@ func (v *verification) differences(ctx context.Context, spec derived.Spec, query
 		if err := rows.Scan(&key, &columns); err != nil {
 			return err
 		}
-		v.report.Find(string(spec.Table)+" "+key, "%s%s", text, columns)
+		v.Report.Find(string(spec.Table)+" "+key, "%s%s", text, columns)
 	}
 	return rows.Err()
 }

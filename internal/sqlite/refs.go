@@ -16,15 +16,10 @@ func (v *verification) createRefs(ctx context.Context) error {
 		PRIMARY KEY (owner, ref, kind)) WITHOUT ROWID`)
 }
 
-// refer notes the references of an event.
-func (v *verification) refer(ctx context.Context, e *event.Event, where string) error {
-	for _, r := range storecore.References(e.Data) {
-		if _, err := v.st.exec(ctx, []byte("INSERT OR IGNORE INTO "+foundRefs+" (owner, ref, kind, by_row) VALUES (?, ?, ?, ?)"),
-			string(e.SessionID), r.Ref, string(r.Kind), where); err != nil {
-			return err
-		}
-	}
-	return nil
+// refer notes a reference.
+func (v *verification) refer(ctx context.Context, r storecore.FoundRef) error {
+	_, err := v.st.exec(ctx, []byte("INSERT OR IGNORE INTO "+foundRefs+" (owner, ref, kind, by_row) VALUES (?, ?, ?, ?)"), r.Owner, r.Ref, string(r.Kind), r.By)
+	return err
 }
 
 // checkRefs finds references without a blob, and, where the whole log could be
@@ -35,20 +30,19 @@ func (v *verification) checkRefs(ctx context.Context) error {
 	err := v.eachRef(ctx, "SELECT owner, ref, kind, by_row FROM "+foundRefs+` r
 		WHERE NOT EXISTS (SELECT 1 FROM main.blobs b WHERE b.owner = r.owner AND b.ref = r.ref) ORDER BY owner, ref`,
 		func(owner, ref, kind, by string) {
-			at := v.streams[event.SessionID(owner).Stream()]
 			where := "blob " + owner + " " + ref
-			if where == found || at != nil && at.erasedBy > 0 && kind == string(event.BlobDelivery) {
+			if where == found || kind == string(event.BlobDelivery) && v.WasErased(event.SessionID(owner)) {
 				return
 			}
 			found = where
-			v.report.Find(where, "%s refers to it (%s), and it is missing", by, kind)
+			v.Report.Find(where, "%s refers to it (%s), and it is missing", by, kind)
 		})
-	if err != nil || !v.report.LogSound {
+	if err != nil || !v.Report.LogSound {
 		return err
 	}
 	err = v.eachRef(ctx, `SELECT owner, ref, kind, '' FROM main.blobs b
 		WHERE NOT EXISTS (SELECT 1 FROM `+foundRefs+" r WHERE r.owner = b.owner AND r.ref = b.ref) ORDER BY owner, ref",
-		func(owner, ref, kind, _ string) { v.report.Find("blob "+owner+" "+ref, "no event refers to it") })
+		func(owner, ref, kind, _ string) { v.Report.Find("blob "+owner+" "+ref, "no event refers to it") })
 	if err != nil {
 		return err
 	}
@@ -56,7 +50,7 @@ func (v *verification) checkRefs(ctx context.Context) error {
 	return v.eachRef(ctx, "SELECT b.owner, b.ref, b.kind, min(r.by_row) FROM main.blobs b JOIN "+foundRefs+` r ON r.owner = b.owner AND r.ref = b.ref
 		GROUP BY b.owner, b.ref, b.kind HAVING sum(r.kind = b.kind) = 0 ORDER BY b.owner, b.ref`,
 		func(owner, ref, _, by string) {
-			v.report.Find("blob "+owner+" "+ref, "is not of a kind that %s allows", by)
+			v.Report.Find("blob "+owner+" "+ref, "is not of a kind that %s allows", by)
 		})
 }
 

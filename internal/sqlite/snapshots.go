@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -100,46 +99,11 @@ func (v *verification) checkSnapshots(ctx context.Context) error {
 		}
 		snap := t.row()
 		after = string(snap.SessionID)
-		if err := v.checkSnapshot(ctx, snap); err != nil {
+		err = v.Walk.Snapshot(snap, func(after int64, limit int) ([]event.Event, error) {
+			return readEvents(ctx, v.st, snap.SessionID.Stream(), after, limit, v.s.cfg.MaxReadBytes)
+		}, v.s.cfg.CheckSnapshot)
+		if err != nil {
 			return err
 		}
 	}
-}
-
-// snapshotChunk bounds the events that are in memory while a snapshot is compared.
-const snapshotChunk = 512
-
-func (v *verification) checkSnapshot(ctx context.Context, snap eventlog.Snapshot) error {
-	where := "snapshot of " + string(snap.SessionID)
-	stream := snap.SessionID.Stream()
-	at := v.streams[stream]
-	switch {
-	case at == nil || at.head.Seq < snap.Head:
-		v.report.Find(where, "its event %d is not in the log", snap.Head)
-		return nil
-	case at.erasedBy > 0:
-		v.report.Find(where, "is there although the session was erased")
-		return nil
-	}
-	events, err := readEvents(ctx, v.st, stream, snap.Head-1, 1, math.MaxInt)
-	if err != nil {
-		return err
-	}
-	if len(events) == 0 || events[0].Seq != snap.Head || events[0].Hash != snap.Hash {
-		v.report.Find(where, "event %d of the log has another hash", snap.Head)
-		return nil
-	}
-	if v.s.cfg.CheckSnapshot == nil {
-		return nil
-	}
-	var failed error // of reading, which is no finding
-	err = v.s.cfg.CheckSnapshot(snap, func(after int64) ([]event.Event, error) {
-		var events []event.Event
-		events, failed = readEvents(ctx, v.st, stream, after, snapshotChunk, v.s.cfg.MaxReadBytes)
-		return events, failed
-	})
-	if err != nil && failed == nil {
-		v.report.Find(where, "%v", err)
-	}
-	return failed
 }

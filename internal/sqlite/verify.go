@@ -65,7 +65,7 @@ func (s *Store) verifySnapshot(ctx context.Context, opt VerifyOptions) (report R
 	v := newVerification(s, conn, opt)
 	defer v.st.close()
 	err = v.run(ctx)
-	return v.report, err
+	return v.Report, err
 }
 
 // rebuild verifies in a transaction of the writer and replaces the derived
@@ -77,15 +77,15 @@ func (w *writer) rebuild(ctx context.Context, opt VerifyOptions) (report Report,
 		if err := v.run(ctx); err != nil {
 			return err
 		}
-		if v.report.LogSound {
+		if v.Report.LogSound {
 			if err := v.replace(ctx); err != nil {
 				return err
 			}
-			v.report.Rebuilt = true
+			v.Report.Rebuilt = true
 		}
 		return v.drop(ctx)
 	}, nil)
-	return v.report, err
+	return v.Report, err
 }
 
 // checkGeneration brings the derived rows up to the generation of the code.
@@ -117,26 +117,18 @@ func (w *writer) checkGeneration(ctx context.Context) error {
 // verification is one pass over the log in the order of commits. Derived rows
 // are computed into temporary tables on the way.
 type verification struct {
+	*storecore.Walk
 	s       *Store
 	st      *statements
 	rebuilt *tables
 	opt     VerifyOptions
-	report  Report
-	streams map[event.Stream]*walked
-}
-
-// walked is how far a stream was read.
-type walked struct {
-	head     eventlog.Head
-	noData   int64 // last event without content
-	erasedBy int64 // last session.erased
 }
 
 const rebuiltPrefix = "temp.rebuilt_"
 
 func newVerification(s *Store, conn *sql.Conn, opt VerifyOptions) *verification {
 	st := newStatements(conn)
-	return &verification{s: s, st: st, rebuilt: newTables(st, rebuiltPrefix), opt: opt, streams: make(map[event.Stream]*walked)}
+	return &verification{Walk: storecore.NewWalk(s.cfg.Rows), s: s, st: st, rebuilt: newTables(st, rebuiltPrefix), opt: opt}
 }
 
 func (v *verification) run(ctx context.Context) error {
@@ -149,7 +141,7 @@ func (v *verification) run(ctx context.Context) error {
 	if err := v.checkHeads(ctx); err != nil {
 		return err
 	}
-	v.report.LogSound = v.report.OK()
+	v.Report.LogSound = v.Report.OK()
 	if err := v.checkBlobs(ctx); err != nil {
 		return err
 	}
@@ -159,7 +151,7 @@ func (v *verification) run(ctx context.Context) error {
 	if err := v.checkAssets(ctx); err != nil {
 		return err
 	}
-	if !v.report.LogSound {
+	if !v.Report.LogSound {
 		return nil
 	}
 	if err := v.checkSnapshots(ctx); err != nil {
@@ -192,8 +184,10 @@ func (v *verification) walk(ctx context.Context) error {
 			return err
 		}
 		for i := range chunk {
-			if err := v.row(ctx, &chunk[i]); err != nil {
-				return err
+			if f := v.Row(&chunk[i].Row, chunk[i].bad); f != nil {
+				if err := v.follow(ctx, f); err != nil {
+					return err
+				}
 			}
 		}
 		if len(chunk) == 0 {
@@ -202,75 +196,25 @@ func (v *verification) walk(ctx context.Context) error {
 		last := &chunk[len(chunk)-1]
 		after = last.id
 		if v.opt.Progress != nil {
-			v.opt.Progress(string(last.Stream), v.report.Events)
+			v.opt.Progress(string(last.Stream), v.Report.Events)
 		}
 	}
 }
 
-// row checks one row of the log and computes what follows from it. After a
-// finding it goes on as if the row were right, so that one change is one finding.
-func (v *verification) row(ctx context.Context, r *logRow) error {
-	at := v.streams[r.Stream]
-	if at == nil {
-		at = &walked{}
-		v.streams[r.Stream] = at
-		v.report.Streams++
-	}
-	where := fmt.Sprintf("%s#%d", r.Stream, r.First)
-	found := len(v.report.Findings) + v.report.More
-	if r.First != at.head.Seq+1 {
-		v.report.Find(where, "follows event %d: events are missing or out of order", at.head.Seq)
-	} else if err := r.Check(at.head.Hash); err != nil {
-		v.report.Find(where, "%v", err)
-	}
-	if r.Epoch < at.head.Epoch {
-		v.report.Find(where, "epoch fell from %d to %d", at.head.Epoch, r.Epoch)
-	}
-	if (r.Data == nil) != (r.Salt == nil) || (r.Data == nil) != (r.Digests != nil) {
-		v.report.Find(where, "content is neither whole nor erased")
-	}
-	v.report.Events += r.Count
-	if r.Data == nil {
-		v.report.Erased += r.Count
-		at.noData = r.Last()
-	}
-	at.head = eventlog.Head{Seq: r.Last(), Epoch: r.Epoch, Hash: r.Hash}
-	if len(v.report.Findings)+v.report.More > found || r.Data == nil {
-		return nil
-	}
-	return v.derive(ctx, r, at, where)
-}
-
-// derive applies what follows from the events of a row.
-func (v *verification) derive(ctx context.Context, r *logRow, at *walked, where string) error {
-	events, err := r.Events()
-	if err != nil {
-		return err
-	}
-	for i := range events {
-		if err := events[i].Decode(); err != nil {
-			v.report.Find(where, "%v", err)
-			return nil
-		}
-		if events[i].Type == event.TypeSessionErased {
-			at.erasedBy = events[i].Seq
-		}
-		if err := v.refer(ctx, &events[i], where); err != nil {
+// follow notes what follows from a row: references, and derived rows.
+func (v *verification) follow(ctx context.Context, f *storecore.Follows) error {
+	for _, r := range f.Refs {
+		if err := v.refer(ctx, r); err != nil {
 			return err
 		}
 	}
-	changes, err := storecore.RowsOf(v.s.cfg.Rows, r.Stream, events)
-	if err != nil {
-		v.report.Find(where, "%v", err)
-		return nil
-	}
-	for _, c := range derived.Merge(changes) {
+	for _, c := range f.Changes {
 		err := v.rebuilt.apply(ctx, c)
 		if err != nil && ctx.Err() != nil {
 			return err
 		}
 		if err != nil {
-			v.report.Find(where, "derived row cannot be built: %v", err)
+			v.Find(f.Where, "derived row cannot be built: %v", err)
 		}
 	}
 	return nil
@@ -293,25 +237,12 @@ func (v *verification) checkHeads(ctx context.Context) error {
 		}
 		copy(h.Hash[:], hash)
 		stored++
-		at := v.streams[stream]
-		switch {
-		case at == nil:
-			v.report.Find(string(stream), "has no events, where %d should be", h.Seq)
-			continue
-		case at.head != h:
-			v.report.Find(string(stream), "ends at %d (epoch %d), where %d (epoch %d) should be, or with another hash",
-				at.head.Seq, at.head.Epoch, h.Seq, h.Epoch)
-		}
-		if at.noData > at.erasedBy {
-			v.report.Find(string(stream), "content up to event %d is gone, and no session.erased after it says so", at.noData)
-		}
+		v.Ends(stream, h)
 	}
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	if stored < len(v.streams) {
-		v.report.Find("streams", "%d streams have events, %d are listed", len(v.streams), stored)
-	}
+	v.Listed(stored)
 	return nil
 }
 
@@ -327,9 +258,9 @@ func (v *verification) checkBlobs(ctx context.Context) error {
 		if err := rows.Scan(&owner, &ref, &data); err != nil {
 			return err
 		}
-		v.report.Blobs++
+		v.Report.Blobs++
 		if event.RefOf(data) != ref {
-			v.report.Find("blob "+owner+" "+ref, "bytes do not match the digest")
+			v.Report.Find("blob "+owner+" "+ref, "bytes do not match the digest")
 		}
 	}
 	return rows.Err()

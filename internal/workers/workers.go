@@ -57,8 +57,8 @@ type Source[K comparable] struct {
 	// Take gives up to limit keys that nobody works on, from then on this
 	// pool's. With mine also those that are this pool's already.
 	Take func(ctx context.Context, limit int, mine bool) ([]K, error)
-	// Share is how many keys this process works on before it leaves what it
-	// wakes itself to others, for a moment. Nil: as many as there are places.
+	// Share is how many keys this process works on before it leaves what comes
+	// to others, for a moment. Nil: as many as there are places.
 	Share func() int
 	// Failed is told why Take failed; it is asked again.
 	Failed func(error)
@@ -70,7 +70,7 @@ const (
 	everyMine = 30                     // looks, of which one asks for its own too
 	yieldLook = 250 * time.Millisecond // after a wake that was left to others
 	heardLook = 50 * time.Millisecond  // after others' wakes, which they may begin themselves
-	takeMost  = 128                    // keys at once
+	takeMost  = 16                     // keys at once: who asks at the same time gets as many
 )
 
 // Pool runs the workers. Stop it once, or again.
@@ -92,6 +92,7 @@ type Pool[K comparable] struct {
 	timers  map[K]*time.Timer
 	stopped bool
 	look    time.Time // when the source is to be looked at next
+	open    time.Time // from when on a look takes more than a share
 	mine    bool      // that look asks for this pool's own too
 	more    bool      // the source had more than there were places
 }
@@ -151,7 +152,11 @@ func (p *Pool[K]) Heard(key K) {
 		t.Reset(0)
 		return
 	}
-	p.lookBy(time.Now().Add(heardLook))
+	now := time.Now()
+	if !now.Before(p.open) {
+		p.open = now.Add(yieldLook)
+	}
+	p.lookBy(now.Add(heardLook))
 }
 
 // draw looks at the source until the pool stops.
@@ -176,13 +181,7 @@ func (p *Pool[K]) draw() {
 			p.mu.Unlock()
 			continue
 		}
-		free := takeMost
-		if p.most > 0 {
-			free = min(free, p.most-len(p.active))
-			if free > 0 { // a few more, which wait here, so that not every place that frees is a look
-				free = max(free, p.most/16)
-			}
-		}
+		free, next := p.free(now)
 		if looks++; looks%everyMine == 0 {
 			p.mine = true
 		}
@@ -190,7 +189,7 @@ func (p *Pool[K]) draw() {
 		if mine {
 			free += len(p.active) + len(p.timers)
 		}
-		p.mine, p.more, p.look = false, free <= 0, now.Add(everyLook)
+		p.mine, p.more, p.look = false, free <= 0, next
 		p.mu.Unlock()
 		if free > 0 {
 			p.take(free, mine)
@@ -199,6 +198,22 @@ func (p *Pool[K]) draw() {
 		timer.Reset(time.Until(p.look))
 		p.mu.Unlock()
 	}
+}
+
+// free is how many keys to ask for now, and when to look again if nothing comes
+// up before. The lock is held.
+func (p *Pool[K]) free(now time.Time) (keys int, next time.Time) {
+	keys, next = takeMost, now.Add(everyLook)
+	if p.most > 0 {
+		keys = min(keys, p.most-len(p.active))
+		if keys > 0 { // a few more, which wait here, so that not every place that frees is a look
+			keys = max(keys, min(takeMost, p.most/16))
+		}
+	}
+	if p.source.Share != nil && now.Before(p.open) {
+		keys, next = min(keys, p.source.Share()-len(p.active)), p.open
+	}
+	return keys, next
 }
 
 // take begins what the source gives.

@@ -263,3 +263,59 @@ func TestPlannedIsOwn(t *testing.T) {
 		p.Stop(t.Context())
 	})
 }
+
+// Work that comes through one process is spread: it keeps its share, another
+// takes its share, and what is left goes to whoever asks, a few at a time.
+func TestSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var free []string
+		took := map[string]string{}
+		pool := func(name string, share int) *workers.Pool[string] {
+			p := workers.New(256, func(ctx context.Context, key string, _ *workers.Worker) time.Time {
+				mu.Lock()
+				if other := took[key]; other != "" {
+					t.Errorf("%s is worked on by %s and %s", key, other, name)
+				}
+				took[key] = name
+				free = slices.DeleteFunc(free, func(k string) bool { return k == key })
+				mu.Unlock()
+				<-ctx.Done()
+				return time.Time{}
+			})
+			p.Draw(workers.Source[string]{Share: func() int { return share }, Take: func(_ context.Context, limit int, _ bool) ([]string, error) {
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				n := min(limit, len(free))
+				out := slices.Clone(free[:n])
+				free = free[n:]
+				return out, nil
+			}})
+			return p
+		}
+		a, b := pool("a", 8), pool("b", 20)
+		wait(300 * time.Millisecond)
+		for i := range 200 {
+			key := string(rune('a'+i%26)) + string(rune('a'+i/26))
+			mu.Lock()
+			free = append(free, key)
+			mu.Unlock()
+			a.Wake(key)
+			synctest.Wait()
+			b.Heard(key)
+		}
+		wait(100 * time.Millisecond)
+		if a.Active() != 8 || b.Active() != 20 {
+			t.Errorf("%d and %d at work, their shares are 8 and 20", a.Active(), b.Active())
+		}
+		wait(900 * time.Millisecond)
+		if n, m := a.Active(), b.Active(); n+m != 200 || n < 70 || m < 70 {
+			t.Errorf("%d and %d at work of 200", n, m)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		a.Stop(ctx)
+		b.Stop(ctx)
+	})
+}

@@ -1,8 +1,7 @@
-package sqlite
+package storecore
 
 import (
 	"fmt"
-	"github.com/holdfast-dev/holdfast/internal/storecore"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -63,14 +62,14 @@ func TestReferencesFitTheCatalogue(t *testing.T) {
 		want := make(map[string]event.BlobKind)
 		filled(reflect.ValueOf(data).Elem(), string(typ), "", want)
 		got := make(map[string]event.BlobKind)
-		for _, r := range storecore.References(data) {
+		for _, r := range References(data) {
 			got[r.Ref] = r.Kind
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s:\n got %v\nwant %v", typ, got, want)
 		}
 		empty, _, _ := event.New(typ)
-		if list := storecore.References(empty); len(list) != 0 {
+		if list := References(empty); len(list) != 0 {
 			t.Errorf("%s without content refers to %v", typ, list)
 		}
 	}

@@ -1,0 +1,343 @@
+package daemon_test
+
+import (
+	"context"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/postgres"
+	"github.com/holdfast-dev/holdfast/internal/session"
+)
+
+var (
+	clusterActive = flag.Int("cluster.active", 100, "runs in work on the node that is killed")
+	clusterRounds = flag.Int("cluster.rounds", 1, "takeovers of one session that are measured")
+)
+
+// The tests of the cluster have real daemons over a real PostgreSQL: in a bubble
+// there is no second process that sleeps and wakes, and no clock that is wrong.
+
+// clusterLease is the lease of the nodes: that of C46.
+const clusterLease = 2 * time.Second
+
+// cluster is a world with some daemons over one database.
+type cluster struct {
+	t     *testing.T
+	w     *world
+	url   string
+	ctx   context.Context
+	nodes []*keeper
+	on    []*caller // a client of each node
+}
+
+// databaseURL is a database of the tests, with a schema of this one's own.
+func databaseURL(t *testing.T) string {
+	t.Helper()
+	base := os.Getenv("HOLDFAST_TEST_DATABASE")
+	asked := base != "" || os.Getenv("CI") != ""
+	if base == "" {
+		base = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
+	}
+	schema := "cluster_" + strings.ToLower(rand.Text()[:12])
+	do := func(text string) error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, base)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(ctx)
+		_, err = conn.Exec(ctx, text)
+		return err
+	}
+	if err := do("CREATE SCHEMA " + schema); err != nil {
+		if asked {
+			t.Fatalf("no PostgreSQL for the tests: %v", err)
+		}
+		t.Skipf("no PostgreSQL for the tests (HOLDFAST_TEST_DATABASE names one): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := do("DROP SCHEMA " + schema + " CASCADE"); err != nil {
+			t.Error(err)
+		}
+	})
+	return withParams(t, base, "search_path", schema)
+}
+
+func withParams(t *testing.T, to string, pairs ...string) string {
+	t.Helper()
+	u, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	for i := 0; i < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// newCluster makes n nodes that have not begun. change sees the configuration of each.
+func newCluster(t *testing.T, n int, change func(i int, w *world, c map[string]any)) *cluster {
+	t.Helper()
+	return newClusterAt(t, databaseURL(t), n, change)
+}
+
+func newClusterAt(t *testing.T, database string, n int, change func(i int, w *world, c map[string]any)) *cluster {
+	t.Helper()
+	c := &cluster{t: t, w: newWorld(t), ctx: within(t, *patience), url: database}
+	c.w.answer = storyAnswer
+	desk := t.TempDir() // all have the same workspace root
+	for i := range n {
+		k := newKeeper(t, c.w.config(func(m map[string]any) {
+			m["database_url"] = withParams(t, database, "pool_max_conns", "6")
+			m["lease"] = map[string]any{"ttl": clusterLease.String()}
+			m["tools"].(map[string]any)["desk"].(map[string]any)["root"] = desk
+			if change != nil {
+				change(i, c.w, m)
+			}
+		}))
+		c.nodes, c.on = append(c.nodes, k), append(c.on, newCaller(t, k))
+	}
+	return c
+}
+
+// start begins a life of each node, and waits until all listen.
+func (c *cluster) start() {
+	c.t.Helper()
+	for i := range c.nodes {
+		c.begin(i)
+	}
+}
+
+func (c *cluster) begin(i int) *life {
+	c.t.Helper()
+	l := c.nodes[i].start(nil)
+	c.nodes[i].listens(l, c.ctx.Done())
+	if l.ended {
+		c.t.Fatalf("node %d does not begin", i)
+	}
+	return l
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// session makes a session whose answers go to the receiver.
+func (c *cluster) session(on int, alias string) {
+	c.t.Helper()
+	c.must(c.on[on].createSession(c.ctx, api.CreateSession{ID: alias,
+		ReplyTargets: []api.ReplyTarget{{Type: "webhook", URL: c.w.hookSrv.URL + "/" + alias}}}))
+}
+
+func (c *cluster) submit(on int, alias string, order int) api.Run {
+	c.t.Helper()
+	run, _, err := c.on[on].submit(c.ctx, alias, fmt.Sprintf("key-%d", order), fmt.Sprintf("order %d", order))
+	c.must(err)
+	return run
+}
+
+// completes waits for the end of a run, as a node tells it. A person says of
+// what is in doubt that it was done.
+func (c *cluster) completes(on int, id string) api.Run {
+	c.t.Helper()
+	run, err := c.on[on].finish(c.ctx, id, func(d api.Attention) api.ResolveAttention {
+		return api.ResolveAttention{CallID: d.CallID, Resolution: "completed", Output: "done"}
+	})
+	c.must(err)
+	if run.Status != api.RunCompleted {
+		c.t.Fatalf("run %s is %s (%+v)", id, run.Status, run.Error)
+	}
+	return run
+}
+
+// until asks again and again, in short steps, until is says true.
+func (c *cluster) until(what string, is func() bool) {
+	c.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-c.ctx.Done():
+			c.t.Fatalf("it does not come to pass: %s", what)
+		}
+	}
+}
+
+// passes lets time go by in which nothing must happen.
+func (c *cluster) passes(d time.Duration) {
+	c.t.Helper()
+	select {
+	case <-time.After(d):
+	case <-c.ctx.Done():
+		c.t.Fatal("the test has no time left")
+	}
+}
+
+// arm has a node stop, or die, at a place from now on.
+func (c *cluster) arm(i int, at killAt) {
+	c.t.Helper()
+	k, l := c.nodes[i], c.nodes[i].life()
+	_, err := l.stdin.Write(append(quoted(at), '\n'))
+	c.must(err)
+	c.must(k.await(c.ctx, func() bool { return len(l.told["armed"]) > 0 }))
+}
+
+// stopped waits until a process is stopped.
+func (c *cluster) stopped(i int) {
+	c.t.Helper()
+	stat := fmt.Sprintf("/proc/%d/stat", c.nodes[i].life().cmd.Process.Pid)
+	c.until(fmt.Sprintf("node %d is stopped", i), func() bool {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		return strings.HasPrefix(rest, "T")
+	})
+}
+
+func (c *cluster) signal(i int, s syscall.Signal) {
+	c.t.Helper()
+	c.must(c.nodes[i].life().cmd.Process.Signal(s))
+}
+
+// said gives what a life has told by a word, and how much it has committed.
+func (c *cluster) said(i int, word string) (texts, commits []string) {
+	k := c.nodes[i]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.cur.told[word]), slices.Clone(k.cur.commits)
+}
+
+// log gives what the present life of a node wrote for people.
+func (c *cluster) log(i int) string {
+	text, err := os.ReadFile(c.nodes[i].life().log)
+	c.must(err)
+	return string(text)
+}
+
+// feed reads the log as a node gives it.
+func (c *cluster) feed(on int) []api.Event {
+	c.t.Helper()
+	all, err := c.on[on].feed(c.ctx)
+	c.must(err)
+	return all
+}
+
+// leases gives the nodes as one of them sees them.
+func (c *cluster) leases(on int) []api.Node {
+	c.t.Helper()
+	var list api.List[api.Node]
+	c.must(c.on[on].get(c.ctx, "/v1/nodes", &list))
+	return list.Items
+}
+
+// owners gives, of each session, the nodes that have claimed it, in order. They
+// are told by the epochs, which never go down.
+func owners(events []event.Event) map[event.Stream][]string {
+	out := map[event.Stream][]string{}
+	for i := range events {
+		if d, ok := events[i].Data.(*event.OwnerClaimed); ok {
+			out[events[i].Stream] = append(out[events[i].Stream], d.Owner)
+		}
+	}
+	return out
+}
+
+// history stops the nodes that live and reads the log: whatever is wrong with it
+// fails the test (I-01, I-03 to I-07, I-13, I-15, I-24).
+func (c *cluster) history() (*history, []event.Event) {
+	c.t.Helper()
+	for _, k := range c.nodes {
+		if l := k.life(); l != nil && !l.over(k) {
+			k.stop(l, 15*time.Second)
+		}
+	}
+	for _, v := range c.w.model.Violations() {
+		c.t.Errorf("the model refused a request: %s", v)
+	}
+	c.w.mu.Lock()
+	for _, f := range c.w.faults {
+		c.t.Errorf("the receiver: %s", f)
+	}
+	c.w.mu.Unlock()
+	events := readCluster(c.t, c.url)
+	return fold(c.t, events), events
+}
+
+func (l *life) over(k *keeper) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return l.ended
+}
+
+// readCluster verifies the store that nobody works on any more, and gives every
+// event in the order of commits.
+func readCluster(t *testing.T, database string) []event.Event {
+	t.Helper()
+	ctx := context.Background()
+	s, err := postgres.Open(ctx, postgres.Config{URL: database, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, Program: session.StateVersion, CheckSnapshot: eventlog.CheckSnapshot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	report, err := s.Verify(ctx, postgres.VerifyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Findings {
+		t.Errorf("verify: %s: %s", f.Where, f.Text)
+	}
+	var all []event.Event
+	for pos := eventlog.Position(0); ; {
+		page, next, err := s.Feed(ctx, pos, 500, eventlog.FeedFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range page {
+			if err := p.Event.Decode(); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, p.Event)
+		}
+		if next == pos {
+			return all
+		}
+		pos = next
+	}
+}
+
+// spreadOf says how durations are spread.
+func spreadOf(d []time.Duration) string {
+	if len(d) == 0 {
+		return "none"
+	}
+	d = slices.Clone(d)
+	slices.Sort(d)
+	at := func(p float64) time.Duration { return d[int(p*float64(len(d)-1))].Round(time.Millisecond) }
+	return fmt.Sprintf("%d: least %s, median %s, 90 %% %s, 99 %% %s, most %s", len(d), at(0), at(.5), at(.9), at(.99), at(1))
+}
