@@ -103,7 +103,13 @@ func New(cfg Config) *Room {
 // Start takes work from the store, from now on.
 func (r *Room) Start() {
 	r.pool.Draw(workers.Source[event.TargetID]{
-		Take: r.take, Failed: func(err error) { r.cfg.Logger.Error("take targets", "err", err) },
+		Take: r.take, Failed: func(err error) {
+			level := slog.LevelError
+			if errors.Is(err, eventlog.ErrFenced) { // there is no lease just now, which is said where leases are
+				level = slog.LevelDebug
+			}
+			r.cfg.Logger.Log(context.Background(), level, "take targets", "err", err)
+		},
 	})
 }
 

@@ -111,7 +111,8 @@ const newsChunk = 256
 
 // newsQuery gives the rows of the log of the next transactions, of those that
 // another node wrote.
-const newsQuery = `SELECT f.pos, f.node = $2, coalesce(l.stream, ''), coalesce(l.first_seq + l.count - 1, 0), coalesce(l.wakes, false)
+const newsQuery = `SELECT f.pos, f.node = $2, coalesce(l.stream, ''), coalesce(l.first_seq + l.count - 1, 0), coalesce(l.wakes, false),
+		coalesce(extract(epoch FROM clock_timestamp() - l.time), 0)::float8
 	FROM (SELECT * FROM @.feed WHERE pos > $1 ORDER BY pos LIMIT $3) f LEFT JOIN @.log l ON l.block = f.block AND f.node <> $2
 	ORDER BY f.pos, l.place`
 
@@ -121,14 +122,16 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 		pos int64
 		own bool
 		News
+		age float64 // seconds
 	}
 	rows, err := manyOf(ctx, f.s, f.s.pool, newsQuery, []any{f.seen.Load(), string(f.s.cfg.Node), newsChunk}, func(r *row) []any {
-		return []any{&r.pos, &r.own, &r.Stream, &r.Head, &r.Wakes}
+		return []any{&r.pos, &r.own, &r.Stream, &r.Head, &r.Wakes, &r.age}
 	})
 	if err != nil || len(rows) == 0 {
 		return false, err
 	}
 	var news []News
+	oldest := 0.0
 	seen := 0
 	last := f.seen.Load()
 	for _, r := range rows {
@@ -138,6 +141,7 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 		}
 		if !r.own && r.Stream != "" {
 			news = append(news, r.News)
+			oldest = max(oldest, r.age)
 		}
 	}
 	for _, n := range news {
@@ -145,6 +149,9 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 	}
 	if len(news) > 0 && f.s.cfg.OnNews != nil {
 		f.s.cfg.OnNews(news)
+	}
+	if len(news) > 0 && f.s.cfg.OnLag != nil {
+		f.s.cfg.OnLag(time.Duration(oldest * float64(time.Second)))
 	}
 	f.seen.Store(last)
 	return seen == newsChunk, nil

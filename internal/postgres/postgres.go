@@ -93,6 +93,9 @@ type Config struct {
 	// show it from then on. It may block, and then hears the rest later; it must not
 	// close the store.
 	OnNews func([]News)
+	// OnLag is told, after OnNews and by the same rules, how long before the look
+	// that found them the oldest of these news was written, by the database's clock.
+	OnLag func(time.Duration)
 
 	MaxBatch      int           // appends in one transaction; default 256, at most 4096
 	MaxBatchBytes int           // bytes of data in one transaction, save that of one append; default 4 MiB

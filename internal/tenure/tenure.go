@@ -11,7 +11,9 @@ package tenure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -58,7 +60,9 @@ type Tenure struct {
 	since    time.Time // when the lease began anew after it was in trouble
 	draining bool
 	share    int
-	living   map[eventlog.NodeID]bool // the others, when they were last looked at
+	living   map[eventlog.NodeID]string // the others by name, when they were last looked at
+	failing  int                        // beats that failed in a row
+	stats    Stats
 	rests    map[event.Stream]int64
 	flush    chan struct{}
 	peers    *time.Timer
@@ -126,7 +130,12 @@ func (t *Tenure) close(ctx context.Context) {
 	t.watch(nil)
 	t.mu.Unlock()
 	if err := t.cfg.Nodes.Release(ctx, t.cfg.Node.ID); err != nil {
-		t.cfg.Logger.Warn("release node", "err", err)
+		t.cfg.Logger.Warn("the lease could not be given back; others go on when it has ended", "node", t.cfg.Node.ID, "err", err)
+		return
+	}
+	if s := t.Stats(); t.cfg.TTL > 0 {
+		t.cfg.Logger.Info("the lease is given back; what was held is free for other nodes", "node", t.cfg.Node.ID,
+			"sessions_given", s.SessionsGiven, "targets_given", s.TargetsGiven)
 	}
 }
 
@@ -213,7 +222,7 @@ func (t *Tenure) run() {
 		}
 		next := every
 		if err := t.beat(context.Background()); err != nil {
-			t.cfg.Logger.Error("beat", "err", err)
+			t.failed(err)
 			next = min(every, max(every/10, 50*time.Millisecond))
 		}
 		timer.Reset(next)
@@ -248,7 +257,7 @@ func (t *Tenure) beat(ctx context.Context) error {
 	}
 	rows, err := t.cfg.Nodes.ListNodes(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("look at the other nodes: %w", err)
 	}
 	if t.others(rows, lease, n.Most) && t.cfg.Look != nil {
 		t.cfg.Look(false)
@@ -267,9 +276,11 @@ func (t *Tenure) renewed(sent time.Time) (fresh bool) {
 		t.lapsed(t.term)
 	}
 	fresh = t.term.ended.Load()
-	if t.begun && !t.Held() {
+	late := t.begun && !t.Held()
+	if late {
 		t.since = now
 	}
+	t.tellBeat(fresh, late)
 	t.begun = true
 	if fresh {
 		t.term = t.newTerm()
@@ -300,7 +311,9 @@ func (t *Tenure) renewed(sent time.Time) (fresh bool) {
 // lapsed ends a term whose lease has ended; the lock is held.
 func (t *Tenure) lapsed(m *term) {
 	if !m.ended.Load() {
-		t.cfg.Logger.Error("the lease has ended; what was held is let go of", "node", t.cfg.Node.ID)
+		t.stats.Lost++
+		t.cfg.Logger.Error("the lease has ended: work stops without a word, and other nodes go on with it; this node takes up work again with its next beat",
+			"node", t.cfg.Node.ID, "failed_beats", t.failing)
 	}
 	m.finish()
 }
@@ -332,7 +345,7 @@ func (t *Tenure) Grace() time.Duration {
 // nodes' leases have ended. It says whether one has since it looked last.
 func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease, most int) (ended bool) {
 	alive, active := 0, 0
-	living := map[eventlog.NodeID]bool{}
+	living := map[eventlog.NodeID]string{}
 	var ends []time.Time
 	now := time.Now()
 	for i := range rows {
@@ -341,7 +354,7 @@ func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease, most int)
 			continue
 		}
 		ends = append(ends, now.Add(r.Until.Sub(lease.Now)+time.Millisecond))
-		living[r.ID] = true
+		living[r.ID] = r.Name
 		if !r.Draining {
 			alive++
 			active += r.Active
@@ -356,10 +369,9 @@ func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease, most int)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.share = share
-	for id := range t.living {
-		ended = ended || !living[id]
-	}
+	ended = t.tellOthers(rows, living)
 	t.living = living
+	t.stats.Alive, t.stats.Draining = 1+alive, len(living)-alive
 	if t.cfg.Look != nil {
 		t.watch(ends)
 	}
@@ -393,6 +405,31 @@ func (t *Tenure) watch(ends []time.Time) {
 // beat, and a session that moves costs a claim and is read anew there: for a handful
 // of sessions that is dearer than what it evens out.
 const leastShare = 4
+
+// tellOthers says in the log who has come and gone since the last look, and
+// whether a node has gone; the lock is held.
+func (t *Tenure) tellOthers(rows []eventlog.NodeRow, living map[eventlog.NodeID]string) (ended bool) {
+	log := t.cfg.Logger
+	for i := range rows {
+		r := &rows[i]
+		if _, known := t.living[r.ID]; !known && r.Alive && r.ID != t.cfg.Node.ID {
+			log.Info("another node is there", "other", r.ID, "name", r.Name, "version", r.Version)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.living)) {
+		if _, lives := living[id]; lives {
+			continue
+		}
+		ended = true
+		i := slices.IndexFunc(rows, func(r eventlog.NodeRow) bool { return r.ID == id })
+		if i >= 0 && rows[i].Released {
+			log.Info("another node has ended in order", "other", id, "name", t.living[id])
+		} else {
+			log.Warn("the lease of another node has ended; its work is taken over", "other", id, "name", t.living[id])
+		}
+	}
+	return ended
+}
 
 // manyShares stands for no bound.
 const manyShares = 1 << 30
@@ -457,5 +494,13 @@ func (t *Tenure) Yield(s event.Stream) {
 	defer cancel()
 	if err := t.cfg.Nodes.Yield(ctx, t.cfg.Node.ID, []event.Stream{s}); err != nil {
 		t.cfg.Logger.Warn("give a stream to others", "stream", s, "err", err)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, session := s.Session(); session {
+		t.stats.SessionsGiven++
+	} else {
+		t.stats.TargetsGiven++
 	}
 }

@@ -339,6 +339,14 @@ func (p *Pool[K]) Active() int {
 	return len(p.active)
 }
 
+// Held says how many keys are this pool's: those worked on, and those that wait
+// for their time or for a place.
+func (p *Pool[K]) Held() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.active) + len(p.timers) + len(p.queued)
+}
+
 func (p *Pool[K]) full() bool { return p.most > 0 && len(p.active) >= p.most }
 
 // queue lets a key wait for a place; the lock is held.
