@@ -84,12 +84,16 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
 	}
 	d.tenure = tenure.New(tenure.Config{
 		Nodes: d.store, Node: node, TTL: ttl, Logger: d.log,
-		Load: func() (int, int) { return d.lane.Active(), d.lane.Most() },
+		Load:   func() (int, int) { return d.lane.Active(), d.lane.Most() },
+		Lapsed: d.hub.Drop,
 		Look: func(mine bool) {
 			d.lane.Look(mine)
 			d.delivery.Look(mine)
 		},
 	})
+	if d.shared {
+		d.hub.Under(d.tenure.Held)
+	}
 }
 
 // leased is a tenure whose terms may be wrapped.
