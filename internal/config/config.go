@@ -5,8 +5,6 @@ package config
 
 import (
 	"time"
-
-	"github.com/goccy/go-yaml"
 )
 
 // Config is holdfast.yaml. JSON is YAML.
@@ -206,11 +204,13 @@ type Address struct {
 func (a Address) Set() bool { return a != Address{} }
 
 // UnmarshalYAML reads a string, or a reference.
-func (a *Address) UnmarshalYAML(b []byte) error {
-	if err := yaml.Unmarshal(b, &a.Text); err == nil {
+func (a *Address) UnmarshalYAML(read func(any) error) error {
+	var ref Ref
+	if err := read(&ref); err == nil && ref != (Ref{}) {
+		a.Ref = ref
 		return nil
 	}
-	return yaml.UnmarshalWithOptions(b, &a.Ref, yaml.DisallowUnknownField())
+	return read(&a.Text)
 }
 
 // Targets is about where answers go.

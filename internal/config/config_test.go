@@ -184,6 +184,9 @@ func TestCluster(t *testing.T) {
 	if u, err := c.Database(); err != nil || u != "postgres://hf@127.0.0.1:5432/hf?sslmode=disable" || c.Lease.TTL.Or(0) != 2*time.Second {
 		t.Errorf("%q, %v, %v", u, err, c.Lease)
 	}
+	if c, err = read("database_url: \"postgres://db/hf?a=1\\u0026b=2\"\nbus_url: nats://db:4222"); err != nil || c.DatabaseURL.Text != "postgres://db/hf?a=1&b=2" || c.BusURL.Text != "nats://db:4222" {
+		t.Errorf("%+v, %v", c, err)
+	}
 	if c, err = read("database_url: {env: HF_TEST_DB}"); err != nil {
 		t.Fatal(err)
 	}
