@@ -28,6 +28,7 @@ var (
 	procsFlag   = flag.Int("sim.procs", 0, "processes; 0: one for each processor")
 	keepFlag    = flag.String("sim.keep", "", "folder for the scripts of seeds that failed; empty: one of the system's")
 	mutantsFlag = flag.Bool("sim.mutants", false, "break every guard, not only two")
+	reportFlag  = flag.String("sim.report", "", "document that the figures of a series are written to")
 	partFlag    = flag.String("sim.part", "", "which of the seeds this process plays, as 1/4; used by the processes that are started")
 )
 
@@ -149,6 +150,11 @@ func TestHistories(t *testing.T) {
 	}
 	s.play(t)
 	t.Log(s.total.String())
+	if *reportFlag != "" {
+		if err := s.report(*reportFlag); err != nil {
+			t.Error(err)
+		}
+	}
 	if *fromFlag != 0 || s.count < 300 {
 		return
 	}
