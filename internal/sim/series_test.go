@@ -139,7 +139,7 @@ var reported = [][]string{
 	{"nodes cut off from the store", "split errors", "split hangs"},
 	{"disks full", "disk full"},
 	{"store calls that failed", "err-before", "err-after"},
-	{"appends that landed behind their caller's end", "append that landed behind its caller's end"},
+	{"requests that landed behind their caller's end", "request that landed behind its caller's end"},
 	{"sessions and targets taken from a dead node", "taken from the dead"},
 	{"sessions and targets taken from a living node", "taken from the living"},
 	{"taken in the middle of an answer", "taken in the middle of an answer"},
