@@ -7,7 +7,8 @@ REVISION ?= $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
 PKG = github.com/holdfast-dev/holdfast/internal/version
 LDFLAGS = -X $(PKG).Version=$(VERSION) -X $(PKG).Revision=$(REVISION)
 
-.PHONY: help build demo test check race crash sim sim-mutants bench docs
+.PHONY: help build demo test check race crash sim sim-mutants cluster bench docs
+.PHONY: help build demo test check race crash sim sim-mutants cluster bench docs
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +43,8 @@ sim: ## Histories of several nodes, by seed, until told to stop (SIMFLAGS: -sim.
 
 sim-mutants: ## Guards that are broken on purpose, and how soon the simulation sees each
 	$(GO) test ./internal/sim -run Mutants -sim.mutants -timeout 30m -v $(SIMFLAGS)
+cluster: ## The tests on several real nodes and a real PostgreSQL at length: 1,000 runs on a killed node, 50 takeovers (HOLDFAST_TEST_DATABASE names one)
+	$(GO) test ./internal/daemon -run Cluster -cluster.active=1000 -cluster.rounds=50 -crash.patience=10m -timeout 60m -v $(CLUSTERFLAGS)
 
 bench: ## Figures of speed and size, beside the floor of the machine; writes docs/performance.md (BENCHFLAGS=-short: a minute; -help: sections)
 	$(GO) run -ldflags "$(LDFLAGS)" ./bench -doc docs/performance.md $(BENCHFLAGS)

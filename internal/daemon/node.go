@@ -11,8 +11,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
-	"github.com/holdfast-dev/holdfast/internal/postgres"
-	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -41,31 +39,8 @@ func (d *Daemon) openStore(ctx context.Context, opt Options) (err error) {
 	if opt.WrapStore != nil {
 		d.store = opt.WrapStore(d.store)
 	}
+	d.store = &countedStore{d.store, d.metrics}
 	return nil
-}
-
-// openPostgres connects to the database that the nodes share. The data directory
-// holds what is of this node alone.
-func (d *Daemon) openPostgres(ctx context.Context, opt Options) (backend, error) {
-	url, err := d.cfg.Database()
-	if err != nil {
-		return nil, d.cfg.Mistake("database_url", "%v", err)
-	}
-	if err := os.MkdirAll(d.cfg.Path(d.cfg.DataDir), 0o700); err != nil {
-		return nil, err
-	}
-	return postgres.Open(ctx, postgres.Config{
-		URL: url, Sync: syncMode(d.cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion, Program: session.StateVersion,
-		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, Log: d.log, Node: d.node.ID,
-		OnCommit: d.Committed, OnBatch: func(b postgres.Batch) { d.metrics.Batch(metrics.Batch(b)) },
-		OnNews: func(news []postgres.News) {
-			heard := make([]eventlog.News, len(news))
-			for i, n := range news {
-				heard[i] = eventlog.News(n)
-			}
-			d.Heard(heard)
-		},
-	})
 }
 
 func syncMode(s string) string {

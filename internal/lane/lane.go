@@ -81,8 +81,17 @@ func New(cfg Config) *Lane {
 func (l *Lane) Start() {
 	l.pool.Draw(workers.Source[event.SessionID]{
 		Take: l.take, Share: l.cfg.Tenure.Share,
-		Failed: func(err error) { l.cfg.Logger.Error("take sessions", "err", err) },
+		Failed: func(err error) { l.cfg.Logger.Log(context.Background(), tookLevel(err), "take sessions", "err", err) },
 	})
+}
+
+// tookLevel is how loud it is that nothing could be taken: who has no lease just
+// now takes nothing, which is said where leases are.
+func tookLevel(err error) slog.Level {
+	if errors.Is(err, eventlog.ErrFenced) {
+		return slog.LevelDebug
+	}
+	return slog.LevelError
 }
 
 func (l *Lane) take(ctx context.Context, limit int, mine bool) ([]event.SessionID, error) {
@@ -104,7 +113,7 @@ func (l *Lane) take(ctx context.Context, limit int, mine bool) ([]event.SessionI
 // then leaves it in doubt, as a crash would. What comes to rest, or waits for its
 // time, is given to others at once.
 func (l *Lane) Stop(ctx context.Context) {
-	planned := l.pool.Planned()
+	planned := l.pool.Drain() // before they are given away: a node does not go on with what it yields (I-11)
 	slices.Sort(planned)
 	var gone sync.WaitGroup
 	gone.Go(func() {
@@ -133,6 +142,10 @@ func (l *Lane) Works(id event.SessionID) bool { return l.pool.Works(id) }
 
 // Active says how many sessions are worked on now.
 func (l *Lane) Active() int { return l.pool.Active() }
+
+// Held says how many sessions this node has: those it works on, and those that
+// wait for their time or for a place.
+func (l *Lane) Held() int { return l.pool.Held() }
 
 // work drives a session until it is idle.
 func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) time.Time {
