@@ -143,14 +143,19 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 func (d *Daemon) Heard(news []eventlog.News) {
 	for _, n := range news {
 		d.hub.Tell(n.Stream, n.Head)
-		if !n.Wakes {
-			continue
-		}
 		if id, ok := n.Stream.Session(); ok && d.lane != nil {
-			d.lane.Heard(id)
+			if n.Wakes {
+				d.lane.Heard(id)
+			} else {
+				d.lane.Begun(id)
+			}
 		}
 		if id, ok := n.Stream.Target(); ok && d.delivery != nil {
-			d.delivery.Heard(id)
+			if n.Wakes {
+				d.delivery.Heard(id)
+			} else {
+				d.delivery.Begun(id)
+			}
 		}
 	}
 }

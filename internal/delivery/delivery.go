@@ -150,6 +150,9 @@ func (r *Room) Look(mine bool) { r.pool.Look(0, mine) }
 // Heard says that another node has given a target something to send.
 func (r *Room) Heard(id event.TargetID) { r.pool.Heard(id) }
 
+// Begun says that another node works on a target.
+func (r *Room) Begun(id event.TargetID) { r.pool.Begun(id) }
+
 // Wake says that a target may have something to send. It never blocks.
 func (r *Room) Wake(id event.TargetID) { r.pool.Wake(id) }
 
