@@ -126,6 +126,13 @@ func (t *term) begin() {
 	t.ctx, t.end = context.WithCancel(context.Background())
 }
 
+// set changes what the store says while nothing asks it.
+func (t *term) set(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+}
+
 func (t *term) Node() eventlog.NodeID { return "n" }
 
 func (t *term) Term() eventlog.Term {
@@ -172,6 +179,13 @@ func (t *term) take(_ context.Context, id eventlog.NodeID, kind eventlog.Kind, l
 		out, t.ready, t.mine = append(out, t.ready[0].Stream()), t.ready[1:], append(t.mine, t.ready[0])
 	}
 	return out, nil
+}
+
+// driven gives the drives so far, in their order.
+func (d *driver) driven() []event.SessionID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.drives)
 }
 
 func (d *driver) count(id event.SessionID) int {
@@ -415,11 +429,11 @@ func TestFromTheStore(t *testing.T) {
 		l.Start()
 		l.Wake("ses_1")
 		synctest.Wait()
-		store.ready = append(store.ready, "ses_2")
+		store.set(func() { store.ready = append(store.ready, "ses_2") })
 		l.Wake("ses_2")
 		rest(1100 * time.Millisecond)
-		if !slices.Equal(d.drives, []event.SessionID{"ses_1", "ses_2"}) {
-			t.Errorf("drives %v", d.drives)
+		if !slices.Equal(d.driven(), []event.SessionID{"ses_1", "ses_2"}) {
+			t.Errorf("drives %v", d.driven())
 		}
 		l.Heard("ses_2")
 		synctest.Wait()
@@ -427,16 +441,16 @@ func TestFromTheStore(t *testing.T) {
 			t.Error("a bell of another node was not heard")
 		}
 		rest(5 * time.Second)
-		store.ready = append(store.ready, "ses_3")
+		store.set(func() { store.ready = append(store.ready, "ses_3") })
 		l.Heard("ses_3")
 		rest(200 * time.Millisecond)
 		if d.count("ses_3") != 1 {
 			t.Error("what another node woke was not asked for")
 		}
 		rest(5 * time.Second)
-		store.failing, store.ready = true, []event.SessionID{"ses_4"}
+		store.set(func() { store.failing, store.ready = true, []event.SessionID{"ses_4"} })
 		rest(5 * time.Second)
-		store.failing = false
+		store.set(func() { store.failing = false })
 		rest(1500 * time.Millisecond)
 		if d.count("ses_4") != 1 {
 			t.Error("a store in trouble was not asked again")
@@ -449,13 +463,13 @@ func TestFromTheStore(t *testing.T) {
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, store := newDriver(), newTerm()
-		store.share = 1
+		store.set(func() { store.share = 1 })
 		l := newLane(d, func(c *lane.Config) { c.Tenure, c.Take = store, store.take })
 		defer l.Stop(t.Context())
 		l.Start()
 		rest(time.Second / 2)
 		l.Wake("ses_1")
-		store.ready = append(store.ready, "ses_2")
+		store.set(func() { store.ready = append(store.ready, "ses_2") })
 		l.Wake("ses_2")
 		rest(100 * time.Millisecond)
 		if d.count("ses_2") != 0 {
@@ -485,20 +499,22 @@ func TestLeaseEnds(t *testing.T) {
 		}
 		l.Wake("ses_2")
 		rest(time.Minute)
-		if len(d.drives) != 1 {
-			t.Errorf("work began without a lease: %v", d.drives)
+		if len(d.driven()) != 1 {
+			t.Errorf("work began without a lease: %v", d.driven())
 		}
+		d.mu.Lock()
 		d.took = time.Second
+		d.mu.Unlock()
 		store.begin()
-		store.grace = time.Now().Add(time.Second)
+		store.set(func() { store.grace = time.Now().Add(time.Second) })
 		l.Look(true)
 		rest(900 * time.Millisecond)
-		if len(d.drives) != 1 {
+		if len(d.driven()) != 1 {
 			t.Error("the grace was not kept")
 		}
 		rest(2 * time.Second)
 		if d.count("ses_1") != 2 || d.loads["ses_1"] != 2 {
-			t.Errorf("drives %v", d.drives)
+			t.Errorf("drives %v", d.driven())
 		}
 	})
 }
