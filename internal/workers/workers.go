@@ -60,7 +60,7 @@ type Source[K comparable] struct {
 	// Share is how many keys this process works on before it leaves what comes
 	// to others, for a moment. Nil: as many as there are places.
 	Share func() int
-	// Failed is told why Take failed; it is asked again.
+	// Failed is told why Take failed, the first time in a row; it is asked again.
 	Failed func(error)
 }
 
@@ -95,6 +95,7 @@ type Pool[K comparable] struct {
 	open    time.Time // from when on a look takes more than a share
 	mine    bool      // that look asks for this pool's own too
 	more    bool      // the source had more than there were places
+	failing bool      // the last question to the source failed
 }
 
 // New makes a pool in which at most most keys are worked on at once; 0: all.
@@ -223,11 +224,13 @@ func (p *Pool[K]) take(limit int, mine bool) {
 	defer p.mu.Unlock()
 	if err != nil {
 		p.mine = p.mine || mine
-		if p.ctx.Err() == nil && p.source.Failed != nil {
+		if p.ctx.Err() == nil && p.source.Failed != nil && !p.failing {
 			p.source.Failed(err)
 		}
+		p.failing = true
 		return
 	}
+	p.failing = false
 	for _, key := range keys {
 		switch {
 		case p.stopped:
