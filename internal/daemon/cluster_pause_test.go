@@ -123,8 +123,7 @@ func TestClusterC46(t *testing.T) {
 				return run != ""
 			})
 			c.completes(b, run)
-			_, err := c.on[b].deliveries(c.ctx, 1)
-			c.must(err)
+			c.delivered(b, 1)
 			type state struct{ asked, charged, deltas, commits, hits, events int }
 			look := func() state {
 				_, commits := c.said(a, "")
@@ -145,6 +144,9 @@ func TestClusterC46(t *testing.T) {
 			c.passes(clusterLease)
 			is := look()
 			is.events = len(c.feed(b))
+			if p.at.Type != "" && p.at.Type != event.TypeModelCallStarted {
+				is.deltas, was.deltas = 0, 0 // those of the whole answer were published before it stopped, and may be on their way
+			}
 			if is != was {
 				t.Errorf("C46: after the takeover A went on: %+v, before it woke %+v", is, was)
 			}
@@ -163,8 +165,7 @@ func TestClusterC46(t *testing.T) {
 			c.nodes[b].stop(c.nodes[b].life(), 15*time.Second)
 			c.session(a, "next")
 			c.completes(a, c.submit(a, "next", orderLast+1).ID)
-			_, err = c.on[a].deliveries(c.ctx, 2)
-			c.must(err)
+			c.delivered(a, 2)
 			h, events := c.history()
 			if charged := c.w.effects[`charge {"cents":7,"order":11}`]; charged != p.charged {
 				t.Errorf("I-13: %d effects, want %d", charged, p.charged)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -142,7 +143,7 @@ func (f *follower) connect(ctx context.Context, address string) (began, over boo
 		case kind == "problem":
 			f.fault("the stream ends with %s", data)
 			return true, true
-		case kind != "":
+		case strings.HasSuffix(kind, ".delta"):
 			f.note(func() { f.deltas++ })
 		}
 	}

@@ -168,7 +168,7 @@ func (k *keeper) listen(l *life, out io.Reader) {
 			if l.address == "" {
 				where = "start"
 			}
-			if l.killed != "" {
+			if l.killed != "" && l.kill != nil {
 				where = l.kill.Side + " " + l.killed
 			}
 			k.ends = append(k.ends, where)

@@ -132,7 +132,7 @@ func (r *Room) take(ctx context.Context, limit int, mine bool) ([]event.TargetID
 // what is cut then is in doubt, and is sent again under the same id. Lanes that
 // wait for their time are given to others at once.
 func (r *Room) Stop(ctx context.Context) {
-	planned := r.pool.Planned()
+	planned := r.pool.Drain() // before they are given away: a node does not go on with what it yields (I-11)
 	slices.Sort(planned)
 	var gone sync.WaitGroup
 	gone.Go(func() {
@@ -219,7 +219,7 @@ func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker, t
 			return due, false, err
 		}
 		if at.After(now) {
-			return at, false, nil
+			return time.Now().Add(at.Sub(now)), false, nil // by this machine's clock, which may be off (I-16)
 		}
 	}
 	select {

@@ -269,7 +269,7 @@ func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.T
 			continue
 		}
 		if len(d.acts) == 0 {
-			return due, nil
+			return d.here(ctx, due)
 		}
 		var timer <-chan time.Time
 		if !due.IsZero() {
@@ -324,6 +324,16 @@ func (d *drive) await(ctx context.Context, bell <-chan struct{}, timer <-chan ti
 		err = ctx.Err()
 	}
 	return rung, drain, err
+}
+
+// here gives a time of the store's clock by that of this machine, which may be
+// another (I-16). Zero stays zero.
+func (d *drive) here(ctx context.Context, due time.Time) (time.Time, error) {
+	if due.IsZero() {
+		return due, nil
+	}
+	now, err := d.now(ctx)
+	return time.Now().Add(due.Sub(now)), err
 }
 
 func (d *drive) took(o outcome) {

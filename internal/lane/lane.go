@@ -115,7 +115,7 @@ func (l *Lane) take(ctx context.Context, limit int, mine bool) ([]event.SessionI
 // then leaves it in doubt, as a crash would. What comes to rest, or waits for its
 // time, is given to others at once.
 func (l *Lane) Stop(ctx context.Context) {
-	planned := l.pool.Planned()
+	planned := l.pool.Drain() // before they are given away: a node does not go on with what it yields (I-11)
 	slices.Sort(planned)
 	var gone sync.WaitGroup
 	gone.Go(func() {

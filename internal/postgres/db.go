@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/storecore"
@@ -161,8 +162,17 @@ func (s *Store) readErr(op string, err error) error {
 // write runs f in a transaction of its own, beside the writer. f may be run
 // again when another transaction was in its way.
 func (s *Store) write(ctx context.Context, op string, f func(ctx context.Context, tx pgx.Tx) error) error {
+	return s.writeOver(ctx, s.pool, op, f)
+}
+
+// writePrime is write for what must not wait behind readers.
+func (s *Store) writePrime(ctx context.Context, op string, f func(ctx context.Context, tx pgx.Tx) error) error {
+	return s.writeOver(ctx, s.prime, op, f)
+}
+
+func (s *Store) writeOver(ctx context.Context, pool *pgxpool.Pool, op string, f func(ctx context.Context, tx pgx.Tx) error) error {
 	for try := 0; ; try++ {
-		err := s.inTx(ctx, f)
+		err := s.inTx(ctx, pool, f)
 		if err == nil {
 			return nil
 		}
@@ -176,13 +186,12 @@ func (s *Store) write(ctx context.Context, op string, f func(ctx context.Context
 // retries bounds how often a transaction is begun anew.
 const retries = 3
 
-func (s *Store) inTx(ctx context.Context, f func(ctx context.Context, tx pgx.Tx) error) error {
-	var busy bool
-	if !s.queue.Unless(func() { s.working.Add(1); busy = true }) || !busy {
+func (s *Store) inTx(ctx context.Context, pool *pgxpool.Pool, f func(ctx context.Context, tx pgx.Tx) error) error {
+	if !s.queue.Unless(func() { s.working.Add(1) }) {
 		return eventlog.ErrClosed
 	}
 	defer s.working.Done()
-	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,7 @@ type checker struct {
 	calls  map[event.CallID]*call
 	open   map[event.CallID]bool // of the step, not terminal
 	keys   map[string]bool
+	erased bool
 
 	compaction *compaction
 	runSeq     map[int64]event.RunID                 // of run.created
@@ -146,7 +147,11 @@ func (c *checker) event() {
 	c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
 	c.must(claim == (e.Epoch == c.epoch+1) && e.Epoch <= c.epoch+1, "I-11 an epoch begins with its claim and only so")
 	c.epoch = e.Epoch
+	c.must(!c.erased || claim, "nothing follows an erasure")
 	switch d := e.Data.(type) {
+	case *event.SessionErased:
+		c.must(c.active == "" && len(c.queue) == 0, "a session with work is not erased")
+		c.erased = true
 	case *event.RunCreated:
 		c.must(c.runs[e.RunID] == nil, "a run is created once")
 		if k := d.Idempotency; k != nil {

@@ -166,7 +166,8 @@ func (s *series) collect(t *testing.T, results <-chan told, cmds []*exec.Cmd) {
 			for _, c := range cmds { // which this test started
 				_ = c.Process.Kill()
 			}
-			fmt.Println(s.total.line())
+			s.total.took = time.Since(began)
+			fmt.Printf("%sfailed: %v\n", &s.total, s.total.failed)
 			os.Exit(min(len(s.total.failed), 1))
 		}
 	}

@@ -71,7 +71,8 @@ type Tenure struct {
 // span is the time for which the last beat is good.
 type span struct {
 	forever bool
-	until   time.Time // with margin; has both clocks
+	until   time.Time // with margin; by the monotonic clock
+	wall    time.Time // the same, by the wall clock
 }
 
 // New makes a tenure that has not begun.
@@ -126,9 +127,7 @@ func (t *Tenure) close(ctx context.Context) {
 	t.done.Wait()
 	t.lose()
 	t.mu.Lock()
-	if t.peers != nil {
-		t.peers.Stop()
-	}
+	t.watch(nil)
 	t.mu.Unlock()
 	if err := t.cfg.Nodes.Release(ctx, t.cfg.Node.ID); err != nil {
 		t.cfg.Logger.Warn("the lease could not be given back; others go on when it has ended", "node", t.cfg.Node.ID, "err", err)
@@ -154,7 +153,7 @@ func (t *Tenure) Held() bool {
 		return true
 	}
 	now := time.Now()
-	return now.Before(s.until) && now.Round(0).Before(s.until.Round(0))
+	return now.Before(s.until) && now.Round(0).Before(s.wall)
 }
 
 // term is one lease, from a beat on for as long as the next ones come in time. A
@@ -260,7 +259,7 @@ func (t *Tenure) beat(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at the other nodes: %w", err)
 	}
-	if t.others(rows, lease) && t.cfg.Look != nil {
+	if t.others(rows, lease, n.Most) && t.cfg.Look != nil {
 		t.cfg.Look(false)
 	}
 	return nil
@@ -290,7 +289,8 @@ func (t *Tenure) renewed(sent time.Time) (fresh bool) {
 		t.clock.Store(&span{forever: true})
 	} else {
 		t.over = sent.Add(t.cfg.TTL)
-		t.clock.Store(&span{until: t.over.Add(-t.margin())})
+		until := t.over.Add(-t.margin())
+		t.clock.Store(&span{until: until, wall: until.Round(0)})
 		if t.ending != nil {
 			t.ending.Stop()
 		}
@@ -341,20 +341,19 @@ func (t *Tenure) Grace() time.Duration {
 	return time.Until(t.since.Add(min(t.beatEvery(), 2*time.Second)))
 }
 
-// others works out a fair share of the work, and when to look whether another
-// node's lease has ended. It says whether one has since it looked last.
-func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) (ended bool) {
+// others works out a fair share of the work, and when to look whether other
+// nodes' leases have ended. It says whether one has since it looked last.
+func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease, most int) (ended bool) {
 	alive, active := 0, 0
 	living := map[eventlog.NodeID]string{}
-	var first time.Time
+	var ends []time.Time
+	now := time.Now()
 	for i := range rows {
 		r := &rows[i]
 		if !r.Alive || r.ID == t.cfg.Node.ID {
 			continue
 		}
-		if first.IsZero() || r.Until.Before(first) {
-			first = r.Until
-		}
+		ends = append(ends, now.Add(r.Until.Sub(lease.Now)+time.Millisecond))
 		living[r.ID] = r.Name
 		if !r.Draining {
 			alive++
@@ -364,23 +363,48 @@ func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) (ended bo
 	share := 0 // no bound
 	if alive > 0 {
 		mean := active / alive
-		share = mean + mean/4 + 8
+		share = max(mean+mean/4+8, most/leastShare)
 	}
+	slices.SortFunc(ends, time.Time.Compare)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.share = share
 	ended = t.tellOthers(rows, living)
 	t.living = living
 	t.stats.Alive, t.stats.Draining = 1+alive, len(living)-alive
+	if t.cfg.Look != nil {
+		t.watch(ends)
+	}
+	return ended
+}
+
+// watch looks at each of these times, in their order, until the next beat gives
+// others; the lock is held.
+func (t *Tenure) watch(ends []time.Time) {
 	if t.peers != nil {
 		t.peers.Stop()
 		t.peers = nil
 	}
-	if !first.IsZero() && t.cfg.Look != nil {
-		t.peers = time.AfterFunc(first.Sub(lease.Now)+time.Millisecond, func() { t.cfg.Look(false) })
+	if len(ends) == 0 {
+		return
 	}
-	return ended
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(ends[0]), func() {
+		t.cfg.Look(false)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.peers == timer {
+			t.watch(ends[1:])
+		}
+	})
+	t.peers = timer
 }
+
+// leastShare is the part of its places, one of so many, that a node fills before
+// it leaves anything to others. What they said last of their work is old by up to a
+// beat, and a session that moves costs a claim and is read anew there: for a handful
+// of sessions that is dearer than what it evens out.
+const leastShare = 4
 
 // tellOthers says in the log who has come and gone since the last look, and
 // whether a node has gone; the lock is held.

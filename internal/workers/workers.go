@@ -250,17 +250,11 @@ func (p *Pool[K]) take(limit int, mine bool) {
 	}
 }
 
-// Planned lists the keys that wait for their time, or here for a place.
-func (p *Pool[K]) Planned() []K {
+// Drain lets nothing new begin, and gives the keys that wait for their time, or
+// here for a place: nothing is done for them here any more.
+func (p *Pool[K]) Drain() []K {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.AppendSeq(slices.Collect(maps.Keys(p.timers)), maps.Keys(p.queued))
-}
-
-// Stop lets nothing new begin, waits for what is in flight until ctx ends, then
-// ends the context of the work and waits for that.
-func (p *Pool[K]) Stop(ctx context.Context) {
-	p.mu.Lock()
 	if !p.stopped {
 		p.stopped = true
 		close(p.draining)
@@ -268,7 +262,13 @@ func (p *Pool[K]) Stop(ctx context.Context) {
 			t.Stop()
 		}
 	}
-	p.mu.Unlock()
+	return slices.AppendSeq(slices.Collect(maps.Keys(p.timers)), maps.Keys(p.queued))
+}
+
+// Stop drains, waits for what is in flight until ctx ends, then ends the context
+// of the work and waits for that.
+func (p *Pool[K]) Stop(ctx context.Context) {
+	p.Drain()
 	done := make(chan struct{})
 	go func() { p.running.Wait(); close(done) }()
 	select {

@@ -296,13 +296,41 @@ func TestPlannedIsOwn(t *testing.T) {
 		p.Wake("long") // at work when the time comes
 		wait(40 * time.Second)
 		n.want(t, "due", 1)
-		if got := p.Planned(); len(got) != 1 || got[0] != "due" {
-			t.Errorf("planned: %v", got)
-		}
 		wait(30 * time.Second)
 		n.want(t, "due", 2)
 		p.Heard("due")
 		p.Stop(t.Context())
+	})
+}
+
+// What a pool gives away when it drains it does not begin any more, neither when
+// its time comes nor when it is woken. // I-11
+func TestDrainGivesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		p := workers.New(1, func(_ context.Context, key string, _ *workers.Worker) time.Time {
+			if n.look(key); key == "due" {
+				return time.Now().Add(time.Minute)
+			}
+			time.Sleep(50 * time.Second)
+			return time.Time{}
+		})
+		p.Wake("due")
+		wait(time.Second)
+		p.Wake("long")
+		wait(time.Second)
+		p.Wake("queued")
+		got := p.Drain()
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"due", "queued"}) {
+			t.Errorf("given away: %v", got)
+		}
+		p.Wake("due")
+		p.Heard("due")
+		wait(2 * time.Minute)
+		p.Stop(t.Context())
+		n.want(t, "due", 1)
+		n.want(t, "queued", 0)
 	})
 }
 
