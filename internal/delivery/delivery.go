@@ -108,7 +108,7 @@ func (r *Room) Start() {
 			if errors.Is(err, eventlog.ErrFenced) { // there is no lease just now, which is said where leases are
 				level = slog.LevelDebug
 			}
-			r.cfg.Logger.Log(context.Background(), level, "take targets", "err", err)
+			r.cfg.Logger.Log(context.Background(), level, "no receivers could be taken up; they are asked for again every second", "err", err)
 		},
 	})
 }

@@ -81,7 +81,9 @@ func New(cfg Config) *Lane {
 func (l *Lane) Start() {
 	l.pool.Draw(workers.Source[event.SessionID]{
 		Take: l.take, Share: l.cfg.Tenure.Share,
-		Failed: func(err error) { l.cfg.Logger.Log(context.Background(), tookLevel(err), "take sessions", "err", err) },
+		Failed: func(err error) {
+			l.cfg.Logger.Log(context.Background(), tookLevel(err), "no sessions could be taken up; they are asked for again every second", "err", err)
+		},
 	})
 }
 

@@ -60,7 +60,7 @@ type Source[K comparable] struct {
 	// Share is how many keys this process works on before it leaves what comes
 	// to others, for a moment. Nil: as many as there are places.
 	Share func() int
-	// Failed is told why Take failed; it is asked again.
+	// Failed is told why Take failed, the first time in a row; it is asked again.
 	Failed func(error)
 }
 
@@ -106,6 +106,7 @@ type Pool[K comparable] struct {
 	tell    time.Time       // when heard is to be gone through; zero: there is no need
 	settled time.Time       // when another was last heard to begin what was woken
 	usual   time.Duration   // how long that takes them, on a moving average
+	failing bool            // the last question to the source failed
 }
 
 // New makes a pool in which at most most keys are worked on at once; 0: all.
@@ -318,11 +319,13 @@ func (p *Pool[K]) take(limit int, mine, whole bool) {
 	defer p.mu.Unlock()
 	if err != nil {
 		p.mine, p.wanted = p.mine || mine, true
-		if p.ctx.Err() == nil && p.source.Failed != nil {
+		if p.ctx.Err() == nil && p.source.Failed != nil && !p.failing {
 			p.source.Failed(err)
 		}
+		p.failing = true
 		return
 	}
+	p.failing = false
 	for _, key := range keys {
 		switch {
 		case p.stopped:

@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -231,6 +232,47 @@ func TestSource(t *testing.T) {
 		s.give("late") // nobody says so
 		wait(1500 * time.Millisecond)
 		n.want(t, "late", 1)
+		p.Stop(t.Context())
+	})
+}
+
+// A source that fails is asked again, and says so once until it answers.
+func TestSourceFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		fails, asked, told := true, 0, 0
+		p := workers.New(4, func(context.Context, string, *workers.Worker) time.Time { return time.Time{} })
+		p.Draw(workers.Source[string]{
+			Take: func(context.Context, int, bool) ([]string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if asked++; fails {
+					return nil, errors.New("away")
+				}
+				return nil, nil
+			},
+			Failed: func(error) {
+				mu.Lock()
+				defer mu.Unlock()
+				told++
+			},
+		})
+		trouble := func(on bool) (int, int) {
+			wait(5500 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			fails = on
+			return asked, told
+		}
+		if asked, told := trouble(false); asked < 5 || told != 1 {
+			t.Errorf("asked %d times, told %d times", asked, told)
+		}
+		if _, told := trouble(true); told != 1 {
+			t.Errorf("told %d times", told)
+		}
+		if _, told := trouble(true); told != 2 {
+			t.Errorf("of the second time told %d times", told)
+		}
 		p.Stop(t.Context())
 	})
 }
