@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -132,6 +133,13 @@ func oneAndThree(ctx context.Context, b *bench, one nodes) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.drop(ctx)) }()
+	// A server has a hundred connections if nobody said otherwise.
+	if d.url, err = withParams(d.url, map[string]string{"pool_max_conns": "8"}); err != nil {
+		return err
+	}
+	if err := os.Setenv(d.env, d.url); err != nil {
+		return err
+	}
 	three, err := openNodes(ctx, b, d, "three", 3)
 	if err != nil {
 		return err
@@ -163,7 +171,7 @@ func oneAndThree(ctx context.Context, b *bench, one nodes) (err error) {
 	}
 	single, all := rates[0][rounds/2], rates[1][rounds/2]
 	b.row("64 clients at one node", single.second, "a second", "", fmt.Sprintf("median of %d, in turn with the next; %s", rounds, single))
-	b.row("64 clients at three nodes of one database", all.second, "a second", "", "three daemons in this process; "+all.String())
+	b.row("64 clients at three nodes of one database", all.second, "a second", "", "three daemons in this process, 8 connections each; "+all.String())
 	b.row("three nodes over one", all.second/single.second, "times", "at least 1", fmt.Sprintf("of the medians; all of it on %d cores", runtime.NumCPU()))
 	return nil
 }
