@@ -185,7 +185,7 @@ func (b *Bus) flush(l *link, limit int) error {
 	if len(lossy) > 0 {
 		b.lossy = map[event.Stream]bool{}
 	} else {
-		lossy = nil // it stays the others'
+		lossy = nil // it stays where it is, and is not looked at without the lock
 	}
 	b.mu.Unlock()
 	err := b.sendAll(l, limit, queue)
