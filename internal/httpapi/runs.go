@@ -78,7 +78,13 @@ func submitRun(c *call, req *api.SubmitRun) error {
 			return err
 		}
 	}
-	return c.showRun(status, id)
+	err = c.showRun(status, id)
+	if problem.Is(err, "run_not_found") { // it was accepted, has ended, and its session was erased since
+		if _, gone := c.find(); gone != nil {
+			return gone
+		}
+	}
+	return err
 }
 
 func interruptSession(c *call, req *api.StopRun) error {
