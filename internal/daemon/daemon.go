@@ -257,8 +257,11 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 func (d *Daemon) isReady() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.ready {
+	switch {
+	case !d.ready:
 		return errors.New("starting or stopping")
+	case !d.tenure.Held():
+		return errors.New("the lease has no time left: the database cannot be reached, or this process was held up")
 	}
 	return nil
 }

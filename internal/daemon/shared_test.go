@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 )
@@ -292,4 +294,45 @@ func TestFiguresOfNodes(t *testing.T) {
 	}
 	bGone()
 	eventually(t, "one node is left", func() bool { return figure(a, `nodes{state="working"}`) == 1 })
+}
+
+// cutStore takes no beats while it is off.
+type cutStore struct {
+	daemon.Store
+	off atomic.Bool
+}
+
+func (s *cutStore) Beat(ctx context.Context, n eventlog.Node, ttl time.Duration) (eventlog.Lease, error) {
+	if s.off.Load() {
+		return eventlog.Lease{}, errors.New("cut off")
+	}
+	return s.Store.Beat(ctx, n, ttl)
+}
+
+// A node that cannot beat says that it is not ready, so that whoever stands before
+// the nodes asks another one, and is ready again with its next beat.
+func TestNotReadyWithoutALease(t *testing.T) {
+	var cut *cutStore
+	cfg := sharedConfig(t, sharedDatabase(t), "")
+	cfg.Lease.TTL = config.Duration(time.Second)
+	d, err := daemon.Open(t.Context(), cfg, daemon.Options{WrapStore: func(s daemon.Store) daemon.Store { cut = &cutStore{Store: s}; return cut }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Stop(context.Background())
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ready := func() bool {
+		w := httptest.NewRecorder()
+		d.Handler(true).ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+		return w.Code == 200
+	}
+	if !ready() {
+		t.Error("a node that has begun is not ready")
+	}
+	cut.off.Store(true)
+	eventually(t, "a node without a lease is not ready", func() bool { return !ready() })
+	cut.off.Store(false)
+	eventually(t, "it is ready again", ready)
 }

@@ -108,7 +108,7 @@ func (r *Room) Start() {
 			if errors.Is(err, eventlog.ErrFenced) { // there is no lease just now, which is said where leases are
 				level = slog.LevelDebug
 			}
-			r.cfg.Logger.Log(context.Background(), level, "take targets", "err", err)
+			r.cfg.Logger.Log(context.Background(), level, "no receivers could be taken up; they are asked for again every second", "err", err)
 		},
 	})
 }
@@ -149,6 +149,9 @@ func (r *Room) Look(mine bool) { r.pool.Look(0, mine) }
 
 // Heard says that another node has given a target something to send.
 func (r *Room) Heard(id event.TargetID) { r.pool.Heard(id) }
+
+// Begun says that another node works on a target.
+func (r *Room) Begun(id event.TargetID) { r.pool.Begun(id) }
 
 // Wake says that a target may have something to send. It never blocks.
 func (r *Room) Wake(id event.TargetID) { r.pool.Wake(id) }

@@ -81,7 +81,9 @@ func New(cfg Config) *Lane {
 func (l *Lane) Start() {
 	l.pool.Draw(workers.Source[event.SessionID]{
 		Take: l.take, Share: l.cfg.Tenure.Share,
-		Failed: func(err error) { l.cfg.Logger.Log(context.Background(), tookLevel(err), "take sessions", "err", err) },
+		Failed: func(err error) {
+			l.cfg.Logger.Log(context.Background(), tookLevel(err), "no sessions could be taken up; they are asked for again every second", "err", err)
+		},
 	})
 }
 
@@ -130,6 +132,9 @@ func (l *Lane) Look(mine bool) { l.pool.Look(0, mine) }
 
 // Heard says that another node has woken a session.
 func (l *Lane) Heard(id event.SessionID) { l.pool.Heard(id) }
+
+// Begun says that another node works on a session.
+func (l *Lane) Begun(id event.SessionID) { l.pool.Begun(id) }
 
 // Wake says that a session may have something to do. It never blocks.
 func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 
@@ -130,6 +132,19 @@ func page[T any](ctx context.Context, s *Store, op string, l *storecore.List, p 
 	return items, storecore.EncodeCursor(l.CursorKind(), last(&items[limit-1])), nil
 }
 
+// away says whether the error is that of a server which cannot be spoken to now.
+func away(err error) bool {
+	switch codeOf(err) {
+	case codeShutdown, codeCrash, codeNotNow, codeTooMany:
+		return true
+	case "":
+		var connect *pgconn.ConnectError
+		var op *net.OpError
+		return errors.As(err, &connect) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, pgconn.ErrConnClosed)
+	}
+	return false
+}
+
 // readErr names the operation of a failed read. A store that was closed
 // meanwhile is the reason, whatever the driver says.
 func (s *Store) readErr(op string, err error) error {
@@ -137,6 +152,9 @@ func (s *Store) readErr(op string, err error) error {
 	case <-s.queue.Closing():
 		return fmt.Errorf("%s: %w", op, errors.Join(eventlog.ErrClosed, err))
 	default:
+		if away(err) {
+			return fmt.Errorf("%s: %w: %w", op, eventlog.ErrAway, err)
+		}
 		return fmt.Errorf("%s: %w", op, err)
 	}
 }
@@ -197,6 +215,7 @@ const (
 	codeShutdown   = "57P01" // admin_shutdown
 	codeCrash      = "57P02" // crash_shutdown
 	codeNotNow     = "57P03" // cannot_connect_now
+	codeTooMany    = "53300" // too_many_connections
 	codeIdleInTx   = "25P03" // idle_in_transaction_session_timeout
 	codeCachedPlan = "0A000" // feature_not_supported, said of a plan whose table changed
 )

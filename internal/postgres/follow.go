@@ -64,15 +64,20 @@ func signal(c chan struct{}) {
 func (f *follower) run(ctx context.Context) {
 	timer := time.NewTicker(f.s.cfg.NewsEvery)
 	defer timer.Stop()
+	failing := false
 	for {
 		for {
 			more, err := f.read(ctx)
 			if ctx.Err() != nil {
 				return
 			}
-			if err != nil {
-				f.s.cfg.Log.Warn("look for what other nodes wrote", "err", err)
+			switch log := f.s.cfg.Log; {
+			case err != nil && !failing:
+				log.Warn("what other nodes wrote cannot be read now; it is tried again", "every", f.s.cfg.NewsEvery, "err", err)
+			case err == nil && failing:
+				log.Info("what other nodes wrote is read again")
 			}
+			failing = err != nil
 			if err != nil || !more {
 				break
 			}
@@ -160,15 +165,19 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 // listen waits for notifications, on a connection of its own, as long as the
 // store is open.
 func (f *follower) listen(ctx context.Context) {
+	told := false
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		heard, err := f.hear(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if heard {
-			wait = firstWait
+			wait, told = firstWait, false
 		}
-		f.s.cfg.Log.Warn("the connection that listens for other nodes ended; they are looked for meanwhile", "err", err, "again_in", wait)
+		if !told {
+			f.s.cfg.Log.Warn("the connection that listens for other nodes ended; they are looked for meanwhile, and it is made again", "err", err)
+		}
+		told = true
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
