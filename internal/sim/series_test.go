@@ -138,7 +138,7 @@ var reported = [][]string{
 	{"nodes paused", "pause"},
 	{"nodes cut off from the store", "split errors", "split hangs"},
 	{"disks full", "disk full"},
-	{"store calls that failed", "err-before", "err-after"},
+	{"store calls that failed", "err-before", "err-after", "err-apart", "err-no-room"},
 	{"requests that landed behind their caller's end", "request that landed behind its caller's end"},
 	{"sessions and targets taken from a dead node", "taken from the dead"},
 	{"sessions and targets taken from a living node", "taken from the living"},
