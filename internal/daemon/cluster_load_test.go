@@ -344,3 +344,25 @@ func TestClusterDatabaseRestarts(t *testing.T) {
 	}
 	checkEffects(t, c.w, h)
 }
+
+// A node that is alone and loses its lease goes on with all that it had, once it
+// has one again.
+func TestClusterLapseAlone(t *testing.T) {
+	t.Parallel()
+	n := *clusterActive
+	c := newCluster(t, 1, func(_ int, _ *world, m map[string]any) {
+		m["limits"] = map[string]any{"active_sessions": max(256, 2*n)}
+	})
+	a := c.asks(always, storyAnswer)
+	c.start()
+	runs := c.sessions(0, n, 1000)
+	c.until("all runs are in work", func() bool { return len(a.times(1)) == n })
+	c.signal(0, syscall.SIGSTOP)
+	c.passes(clusterLease + clusterLease/2)
+	c.signal(0, syscall.SIGCONT)
+	c.end(0, runs)
+	h, _ := c.history()
+	if len(h.runs) != n {
+		t.Errorf("%d runs in the log, want %d", len(h.runs), n)
+	}
+}
