@@ -7,10 +7,11 @@ REVISION ?= $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
 PKG = github.com/holdfast-dev/holdfast/internal/version
 LDFLAGS = -X $(PKG).Version=$(VERSION) -X $(PKG).Revision=$(REVISION)
 
-.PHONY: help build demo test check race crash cluster bench docs
+.PHONY: help build demo test check race crash sim sim-mutants cluster bench docs
+.PHONY: help build demo test check race crash sim sim-mutants cluster bench docs
 
 help: ## Say what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 build: ## Build bin/holdfast
 	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/holdfast ./cmd/holdfast
@@ -36,6 +37,12 @@ crash: ## The crash test at length: every append boundary, and 1,000 SIGKILLs at
 	$(GO) test ./internal/daemon -run Crash -crash.boundaries=all -crash.acts=all -crash.deaths=1000 \
 		-crash.report=$(CURDIR)/docs/reliability.md -timeout 120m -v $(CRASHFLAGS)
 
+sim: ## Histories of several nodes, by seed, until told to stop (SIMFLAGS: -sim.from=1 -sim.count=1000 -sim.nodes=3 -sim.procs=4 -sim.keep=DIR)
+	$(GO) test -c -o bin/sim.test ./internal/sim
+	cd internal/sim && exec ../../bin/sim.test -test.run Histories -test.timeout 0 -test.v -sim.from=1 -sim.count=0 $(SIMFLAGS)
+
+sim-mutants: ## Guards that are broken on purpose, and how soon the simulation sees each
+	$(GO) test ./internal/sim -run Mutants -sim.mutants -timeout 30m -v $(SIMFLAGS)
 cluster: ## The tests on several real nodes and a real PostgreSQL at length: 1,000 runs on a killed node, 50 takeovers (HOLDFAST_TEST_DATABASE names one)
 	$(GO) test ./internal/daemon -run Cluster -cluster.active=1000 -cluster.rounds=50 -crash.patience=10m -timeout 60m -v $(CLUSTERFLAGS)
 

@@ -161,15 +161,17 @@ func killedWith(ctx context.Context, d *database, w *wall, n *node, sessions int
 }
 
 // at64 calls f for numbers below n, 64 at a time.
-func at64(n int, f func(i int) error) error {
+func at64(n int, f func(i int) error) error { return atMost(64, n, f) }
+
+func atMost(most, n int, f func(i int) error) error {
 	var wg sync.WaitGroup
-	errs := make(chan error, 64)
+	errs := make(chan error, most)
 	next := make(chan int, n)
 	for i := range n {
 		next <- i
 	}
 	close(next)
-	for range min(64, n) {
+	for range min(most, n) {
 		wg.Go(func() {
 			for i := range next {
 				if err := f(i); err != nil {

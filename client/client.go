@@ -87,7 +87,9 @@ func WithUser(user string) Option { return func(c *Client) { c.user = user } }
 
 // WithRetry says how Wait and the streams come again after a broken
 // connection: at most retries times in a row without progress, the first after
-// backoff(1). The default is 30 times, from 100 ms to 5 s with jitter.
+// backoff(1). The default is 30 times, from 100 ms to 5 s with jitter. Other reads
+// come again three times at most where the connection broke or the daemon says
+// that it stops or cannot reach its store; what changes something never does.
 func WithRetry(retries int, backoff func(failures int) time.Duration) Option {
 	return func(c *Client) { c.retries, c.backoff = retries, backoff }
 }
@@ -138,6 +140,7 @@ type request struct {
 	query  url.Values
 	header http.Header
 	body   any
+	once   bool // whoever asks comes again by itself, or wants to know how it is now
 }
 
 // to names an operation.
@@ -251,13 +254,33 @@ func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// call is do for an answer of type T.
+// readAgain is how often a read comes again that met a daemon which stops or
+// cannot reach its store, or whose connection broke.
+const readAgain = 3
+
+// call is do for an answer of type T. What only reads may come again: behind one
+// address there may be another node.
 func call[T any](ctx context.Context, c *Client, r *request) (*T, error) {
-	out := new(T)
-	if _, err := c.do(ctx, r, out); err != nil {
-		return nil, err
+	for failures := 1; ; failures++ {
+		out := new(T)
+		_, err := c.do(ctx, r, out)
+		if err == nil {
+			return out, nil
+		}
+		if r.method != http.MethodGet || r.once || failures > readAgain || !passing(err) || refused(err) {
+			return nil, err
+		}
+		if err := c.pause(ctx, failures, err); err != nil {
+			return nil, err
+		}
 	}
-	return out, nil
+}
+
+// refused says whether no connection was made at all: nobody is there, which is
+// told at once.
+func refused(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // passing says whether trouble may pass by itself.

@@ -508,6 +508,54 @@ func TestWaitComesAgain(t *testing.T) {
 	}
 }
 
+// A read comes again where a daemon stops, or cannot reach its store, or where the
+// connection broke; nothing else does, and not for ever.
+func TestReadsComeAgain(t *testing.T) {
+	var mu sync.Mutex
+	asked := map[string]int{}
+	answers := map[string][]string{} // by path: what comes, the last one for ever
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		list := answers[r.URL.Path]
+		what := list[min(asked[r.URL.Path], len(list)-1)]
+		asked[r.URL.Path]++
+		mu.Unlock()
+		switch what {
+		case "ok":
+			io.WriteString(w, "{}")
+		case "broken":
+			panic(http.ErrAbortHandler)
+		default:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(503)
+			fmt.Fprintf(w, `{"status":503,"code":%q,"detail":"d"}`, what)
+		}
+	}))
+	defer door.Close()
+	c := must(client.New(door.URL, "t", client.WithRetry(30, atOnce)))(t)
+	for path, x := range map[string]struct {
+		answers []string
+		ask     func(ctx context.Context) error
+		want    int    // requests
+		code    string // of the error; ok: none
+	}{
+		"/v1/runs/a":          {[]string{"stopping", "store_unavailable", "ok"}, func(ctx context.Context) error { _, err := c.Run(ctx, "a"); return err }, 3, "ok"},
+		"/v1/runs/b":          {[]string{"broken", "ok"}, func(ctx context.Context) error { _, err := c.Run(ctx, "b"); return err }, 2, "ok"},
+		"/v1/runs/c":          {[]string{"stopping"}, func(ctx context.Context) error { _, err := c.Run(ctx, "c"); return err }, 4, "stopping"},
+		"/readyz":             {[]string{"not_ready"}, func(ctx context.Context) error { _, err := c.Ready(ctx); return err }, 1, "not_ready"},
+		"/v1/sessions/s/runs": {[]string{"stopping"}, func(ctx context.Context) error { _, _, err := c.Submit(ctx, "s", &api.SubmitRun{}); return err }, 1, "stopping"},
+		"/v1/runs/d/cancel":   {[]string{"stopping"}, func(ctx context.Context) error { _, err := c.Cancel(ctx, "d", ""); return err }, 1, "stopping"},
+	} {
+		mu.Lock()
+		answers[path] = x.answers
+		mu.Unlock()
+		err := x.ask(t.Context())
+		if code := client.Code(err); err == nil != (x.code == "ok") || err != nil && code != x.code || asked[path] != x.want {
+			t.Errorf("%s: %d requests, %v", path, asked[path], err)
+		}
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -189,7 +189,9 @@ const waitFor = 30 * time.Second
 func (c *Client) Wait(ctx context.Context, run string) (*api.Run, error) {
 	failures := 0
 	for {
-		out, err := call[api.Run](ctx, c, to(http.MethodGet, "v1", "runs", run).with("wait", waitFor.String()))
+		r := to(http.MethodGet, "v1", "runs", run).with("wait", waitFor.String())
+		r.once = true
+		out, err := call[api.Run](ctx, c, r)
 		switch {
 		case err == nil && (out.Terminal() || out.Status == api.RunNeedsAttention):
 			return out, nil
@@ -260,12 +262,12 @@ func (c *Client) RevokeToken(ctx context.Context, token string) error {
 
 // Health says whether the daemon's process answers.
 func (c *Client) Health(ctx context.Context) (*api.Health, error) {
-	return call[api.Health](ctx, c, to(http.MethodGet, "healthz"))
+	return call[api.Health](ctx, c, now("healthz"))
 }
 
 // Ready says whether the daemon takes work.
 func (c *Client) Ready(ctx context.Context) (*api.Health, error) {
-	return call[api.Health](ctx, c, to(http.MethodGet, "readyz"))
+	return call[api.Health](ctx, c, now("readyz"))
 }
 
 // Metrics reads what the daemon counts, in Prometheus' text format. It wants a
@@ -302,4 +304,11 @@ func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (*api.Fi
 		r = r.with("stat", "true")
 	}
 	return call[api.FilesDiff](ctx, c, r)
+}
+
+// now asks how the daemon is at this moment.
+func now(path string) *request {
+	r := to(http.MethodGet, path)
+	r.once = true
+	return r
 }

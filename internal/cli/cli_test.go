@@ -122,6 +122,11 @@ func TestOpened(t *testing.T) {
 			t.Errorf("%s: %v", code, got)
 		}
 	}
+	e := (*exitError)(nil)
+	if got := opened(fmt.Errorf("open store: %w", &postgres.UnreachableError{At: "db:5432", Why: "gone"})); !errors.As(got, &e) || e.code != "database_unreachable" ||
+		e.exit != exitUnreachable || e.msg != "PostgreSQL at db:5432 cannot be reached: gone" {
+		t.Errorf("%+v", got)
+	}
 	if err := errors.New("else"); opened(err) != err {
 		t.Error("another error was changed")
 	}

@@ -24,7 +24,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Look at everything the daemon needs, and say what to do",
 		Long: "Look at everything the daemon needs: configuration, secrets, data directory, disk, database, clock, listener and the way\n" +
-			"to the models. It may run beside a daemon. Each finding says ok, warn or fail, and what to do; a fail makes the exit code 1.\n" +
+			"to the models; with database_url also the server's settings, what a commit costs, and the nodes that are there. It may run beside a daemon. Each finding says ok, warn or fail, and what to do; a fail makes the exit code 1.\n" +
 			"Servers of models are asked for an answer without a key; with --online they are asked for their list of models with it,\n" +
 			"which costs nothing.",
 		Args: cobra.NoArgs,

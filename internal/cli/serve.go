@@ -79,7 +79,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 		return mistakes(err)
 	}
 	for _, w := range warnings {
-		log.Warn("a reference of the configuration cannot be used now", "reference", w)
+		log.Warn("the configuration works, and may not be meant so", "warning", w)
 	}
 	cfg.Unreadable = func(at config.Reference, err error) {
 		log.Warn("a reference could not be read when its value was needed", "key", at.Key, "reference", at.Ref.String(), "err", err)
@@ -148,6 +148,10 @@ func opened(err error) error {
 	var ne *diskfs.NetworkError
 	if errors.As(err, &ne) {
 		return &exitError{exitRefused, "data_dir_network", ne.Error()}
+	}
+	var away *postgres.UnreachableError
+	if errors.As(err, &away) {
+		return &exitError{exitUnreachable, "database_unreachable", strings.TrimPrefix(err.Error(), "open store: ")}
 	}
 	var wrong *postgres.SetupError
 	if errors.As(err, &wrong) {

@@ -43,6 +43,13 @@ const (
 	maxLease     = 10 * time.Minute
 )
 
+// DefaultWait is how long a start waits for the database, maxWait how long it
+// may be told to.
+const (
+	DefaultWait = 30 * time.Second
+	maxWait     = time.Hour
+)
+
 func (c *Config) checkCluster() *Error {
 	if err := c.checkAddress("database_url", &c.DatabaseURL, "postgres", "postgresql"); err != nil {
 		return err
@@ -52,6 +59,9 @@ func (c *Config) checkCluster() *Error {
 	}
 	if c.Lease.TTL != 0 && !c.DatabaseURL.Set() {
 		return mistake("lease.ttl", "without database_url there is one node, whose lease does not end")
+	}
+	if wait := c.Store.Wait.Or(0); wait < 0 || wait > maxWait {
+		return mistake("store.wait", "must be from 0s to %s", maxWait)
 	}
 	return nil
 }

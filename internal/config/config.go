@@ -48,7 +48,7 @@ type Config struct {
 	Files Files `yaml:"files"`
 	// Delivery bounds the attempts of a delivery.
 	Delivery Delivery `yaml:"delivery"`
-	// Store is about the embedded database.
+	// Store is about the database, the embedded one or that of database_url.
 	Store Store `yaml:"store"`
 	// Limits bound what is accepted, kept and done at once.
 	Limits Limits `yaml:"limits"`
@@ -328,10 +328,13 @@ type Delivery struct {
 	Slots int `yaml:"slots"`
 }
 
-// Store is about the embedded database.
+// Store is about the database, the embedded one or that of database_url.
 type Store struct {
 	// Sync is full (no acknowledged commit is lost at a power cut) or normal. Default full.
 	Sync string `yaml:"sync"`
+	// Wait is how long a start waits for a database_url that cannot be reached,
+	// trying again; then it ends with exit code 3. At most 1h. Default 30s.
+	Wait Duration `yaml:"wait"`
 }
 
 // Limits bound what is accepted, kept and done at once.

@@ -14,6 +14,11 @@ import (
 // openBus makes the way to other nodes, where one is configured. Nothing waits
 // for it: a bus that is down is connected to when it comes.
 func (d *Daemon) openBus(opt Options) error {
+	if opt.Far != nil {
+		d.far = true
+		d.hub.Connect(opt.Far(&d.hub))
+		return nil
+	}
 	if !d.cfg.BusURL.Set() {
 		return nil
 	}
@@ -40,7 +45,7 @@ func (d *Daemon) stopBus() {
 
 // whereLive says where live deltas of a stream come from.
 func (d *Daemon) whereLive(s event.Stream) string {
-	return whereLive(d.shared, d.bus != nil && d.bus.Connected(), func() bool { return d.worksOn(s) })
+	return whereLive(d.shared, d.far || d.bus != nil && d.bus.Connected(), func() bool { return d.worksOn(s) })
 }
 
 // worksOn says whether this node works on a session now.

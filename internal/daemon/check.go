@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
@@ -75,8 +76,32 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 			}
 		}
 	}
-	return warnings, errors.Join(mistakes...)
+	return append(warnings, together(cfg)...), errors.Join(mistakes...)
 }
+
+// together says what keys of a configuration want of each other, where each is
+// good by itself.
+func together(cfg *config.Config) (warnings []string) {
+	if !cfg.DatabaseURL.Set() {
+		if cfg.BusURL.Set() {
+			warnings = append(warnings, "bus_url: without database_url there is one node, which has nobody to show live text to")
+		}
+		return warnings
+	}
+	if cfg.Targets.SigningSecret == "" {
+		warnings = append(warnings, "targets.signing_secret: with database_url no secret is made here, since the nodes must share one; until it names one, sessions with webhooks are refused unless the target names a secret")
+	}
+	if cfg.Store.Sync == "normal" {
+		warnings = append(warnings, "store.sync: with database_url, normal means that a crash of the database may take what was acknowledged last")
+	}
+	if ttl := cfg.Lease.TTL.Or(config.DefaultLease); ttl < shortLease {
+		warnings = append(warnings, fmt.Sprintf("lease.ttl: a pause of the database or of this machine of %s takes the work from a node; 15s is the default", ttl))
+	}
+	return warnings
+}
+
+// shortLease is the shortest lease that is not warned of.
+const shortLease = 5 * time.Second
 
 // checkRoot says whether the root of a workspace can be used or made, and
 // stands apart from what no workspace may reach.

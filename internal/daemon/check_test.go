@@ -27,3 +27,34 @@ func TestCheckDisk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Keys that are good by themselves and not together are warned of.
+func TestTogether(t *testing.T) {
+	const base = "listen: 127.0.0.1:0\nroutes: {main: {provider: openai_compatible, base_url: http://127.0.0.1:1/v1, model: m}}\n"
+	const cluster = base + "database_url: postgres://u@h/d\nsecrets: {s: {env: HOME}}\n"
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"one node":         {base, nil},
+		"a bus for nobody": {base + "bus_url: nats://h:4222\n", []string{"bus_url: "}},
+		"a cluster":        {cluster + "targets: {signing_secret: s}\nbus_url: nats://h:4222\n", nil},
+		"without a secret": {cluster, []string{"targets.signing_secret: "}},
+		"hasty":            {cluster + "targets: {signing_secret: s}\nlease: {ttl: 2s}\nstore: {sync: normal}\n", []string{"store.sync: ", "lease.ttl: a pause of the database or of this machine of 2s "}},
+	} {
+		cfg, err := config.Parse([]byte(c.text), "holdfast.yaml", t.TempDir())
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		got := together(cfg)
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %q", name, got)
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.HasPrefix(got[i], want) {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+	}
+}

@@ -75,6 +75,8 @@ type Options struct {
 	Model         func(event.Route) (llm.Model, error)
 	Send          delivery.Sender
 	SnapshotEvery int64
+	// Far is a way to other nodes for live deltas in place of a bus, in tests.
+	Far func(*live.Hub) live.Far
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -105,6 +107,7 @@ type Daemon struct {
 	metrics   *metrics.Metrics
 	exporter  *otlp.Exporter // nil: nothing is sent
 	bus       *bus.Bus       // nil: there is none
+	far       bool           // deltas go another way than over a bus
 
 	// Of a cluster: other nodes use the store too.
 	shared bool
@@ -254,8 +257,11 @@ func seed(random io.Reader) (func() mathrand.Source, error) {
 func (d *Daemon) isReady() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.ready {
+	switch {
+	case !d.ready:
 		return errors.New("starting or stopping")
+	case !d.tenure.Held():
+		return errors.New("the lease has no time left: the database cannot be reached, or this process was held up")
 	}
 	return nil
 }

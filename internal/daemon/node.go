@@ -11,8 +11,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
-	"github.com/holdfast-dev/holdfast/internal/postgres"
-	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -41,31 +39,8 @@ func (d *Daemon) openStore(ctx context.Context, opt Options) (err error) {
 	if opt.WrapStore != nil {
 		d.store = opt.WrapStore(d.store)
 	}
+	d.store = &countedStore{d.store, d.metrics}
 	return nil
-}
-
-// openPostgres connects to the database that the nodes share. The data directory
-// holds what is of this node alone.
-func (d *Daemon) openPostgres(ctx context.Context, opt Options) (backend, error) {
-	url, err := d.cfg.Database()
-	if err != nil {
-		return nil, d.cfg.Mistake("database_url", "%v", err)
-	}
-	if err := os.MkdirAll(d.cfg.Path(d.cfg.DataDir), 0o700); err != nil {
-		return nil, err
-	}
-	return postgres.Open(ctx, postgres.Config{
-		URL: url, Sync: syncMode(d.cfg.Store.Sync), Rows: eventlog.Rows, Generation: eventlog.RowsVersion, Program: session.StateVersion,
-		CheckSnapshot: eventlog.CheckSnapshot, Random: opt.Random, Log: d.log, Node: d.node.ID,
-		OnCommit: d.Committed, OnBatch: func(b postgres.Batch) { d.metrics.Batch(metrics.Batch(b)) },
-		OnNews: func(news []postgres.News) {
-			heard := make([]eventlog.News, len(news))
-			for i, n := range news {
-				heard[i] = eventlog.News(n)
-			}
-			d.Heard(heard)
-		},
-	})
 }
 
 func syncMode(s string) string {
@@ -109,12 +84,16 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
 	}
 	d.tenure = tenure.New(tenure.Config{
 		Nodes: d.store, Node: node, TTL: ttl, Logger: d.log,
-		Load: func() (int, int) { return d.lane.Active(), d.lane.Most() },
+		Load:   func() (int, int) { return d.lane.Active(), d.lane.Most() },
+		Lapsed: d.hub.Drop,
 		Look: func(mine bool) {
 			d.lane.Look(mine)
 			d.delivery.Look(mine)
 		},
 	})
+	if d.shared {
+		d.hub.Under(d.tenure.Held)
+	}
 }
 
 // leased is a tenure whose terms may be wrapped.
@@ -164,14 +143,19 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 func (d *Daemon) Heard(news []eventlog.News) {
 	for _, n := range news {
 		d.hub.Tell(n.Stream, n.Head)
-		if !n.Wakes {
-			continue
-		}
 		if id, ok := n.Stream.Session(); ok && d.lane != nil {
-			d.lane.Heard(id)
+			if n.Wakes {
+				d.lane.Heard(id)
+			} else {
+				d.lane.Begun(id)
+			}
 		}
 		if id, ok := n.Stream.Target(); ok && d.delivery != nil {
-			d.delivery.Heard(id)
+			if n.Wakes {
+				d.delivery.Heard(id)
+			} else {
+				d.delivery.Begun(id)
+			}
 		}
 	}
 }

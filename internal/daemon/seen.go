@@ -25,6 +25,7 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 		Backlog:        func(ctx context.Context) (eventlog.Backlog, error) { return d.store.Backlog(ctx) },
 		Waiting:        d.waiting,
 		ActiveSessions: func() int { return d.lane.Active() },
+		Nodes:          d.nodeStats,
 		Bus:            d.busStats,
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})

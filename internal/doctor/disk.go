@@ -16,8 +16,8 @@ const (
 	tooLittle = 64 << 20
 )
 
-// disk says how much room there is, and what a commit costs.
-func (p *patient) disk() {
+// space says how much room there is.
+func (p *patient) space() {
 	dir := p.existing()
 	if free, ok := freeBytes(dir); ok {
 		switch {
@@ -29,7 +29,11 @@ func (p *patient) disk() {
 			p.add("disk space", OK, "", "%s free at %s", size(free), dir)
 		}
 	}
-	took, err := measure(dir, p.SyncCount)
+}
+
+// sync says what a commit costs.
+func (p *patient) sync() {
+	took, err := measure(p.existing(), p.SyncCount)
 	if err != nil {
 		p.add("disk sync", Warn, "see the finding about the data directory", "it cannot be measured: %v", err)
 		return

@@ -47,7 +47,7 @@ type Input struct {
 	Running func(context.Context) (version string, err error)
 
 	SyncCount int           // syncs to measure; default 200
-	Timeout   time.Duration // of one exchange with a server; default 10 s
+	Timeout   time.Duration // of one exchange with a server, or of all with the database; default 10 s
 }
 
 // patient is one examination.
@@ -73,8 +73,13 @@ func Examine(ctx context.Context, in Input) []Finding {
 	p.secrets()
 	p.directory()
 	began := time.Now()
-	p.disk()
-	p.database(ctx)
+	p.space()
+	if p.cfg.DatabaseURL.Set() {
+		p.shared(ctx)
+	} else {
+		p.sync()
+		p.database(ctx)
+	}
 	p.clock(began, time.Now())
 	p.daemon(ctx)
 	p.listener()

@@ -60,10 +60,18 @@ func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error)
 			return nil, due, err
 		}
 		if committed {
+			d.tellTakeover(b)
 			d.st, d.pending, d.owned, d.rested = b.st, nil, true, b.rest
 			d.moved()
 			d.logProgress(b.events)
 		}
+	}
+}
+
+// tellTakeover says in the log that a run goes on which another process life began.
+func (d *drive) tellTakeover(b *batch) {
+	if r := d.st.Active; b.claimed && r != nil && d.st.Owner != string(d.e.cfg.Node) {
+		d.log.Info("the run goes on here, which another process had begun", "run_id", r.ID, "before", d.st.Owner, "in_doubt", d.st.HasOpenActs())
 	}
 }
 

@@ -90,6 +90,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrErased: the blob's session was erased.
 	ErrErased = errors.New("erased")
+	// ErrAway: the store cannot be spoken to now; it may be back at any time.
+	ErrAway = errors.New("the store cannot be reached")
 	// ErrClosed: the log is shutting down.
 	ErrClosed = errors.New("the log is closed")
 )

@@ -168,7 +168,13 @@ func readyz(c *call) error {
 	return c.json(http.StatusOK, api.Health{Status: "ready", Version: c.cfg.Version})
 }
 
-func openAPI(c *call) error { return c.bytes(http.StatusOK, "application/json", c.openapi) }
+func openAPI(c *call) error {
+	doc, err := c.openapi()
+	if err != nil {
+		return err
+	}
+	return c.bytes(http.StatusOK, "application/json", doc)
+}
 
 // metricsType is Prometheus' text format.
 const metricsType = "text/plain; version=0.0.4; charset=utf-8"

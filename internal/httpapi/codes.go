@@ -86,7 +86,7 @@ var codes = map[string]code{
 	"session_not_found":                  {[]int{404}, "There is no such session that the caller may see."},
 	"settings_conflict":                  {[]int{409}, "The session is being changed by others; try again."},
 	"stopping":                           {[]int{503}, "The daemon is stopping; try again when it is back."},
-	"store_unavailable":                  {[]int{503}, "The daemon cannot write now; try again, under an `Idempotency-Key` where work must not be done twice."},
+	"store_unavailable":                  {[]int{503}, "The daemon cannot reach its database, or cannot write, now; try again, under an `Idempotency-Key` where work must not be done twice."},
 	"target_not_allowed":                 {[]int{400}, "The address of a reply target is not public and not in `targets.allow_private`."},
 	"target_not_found":                   {[]int{404}, "There is no such target that the caller may see."},
 	"thread_id_too_large":                {[]int{413}, "`thread_id` is too long."},

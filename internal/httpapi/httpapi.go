@@ -145,12 +145,12 @@ type server struct {
 	cfg     Config
 	tokens  tokenCache
 	tails   tails
-	buffers sync.Pool     // of *bytes.Buffer, empty
-	streams chan struct{} // one element for each open stream or wait
-	uploads chan struct{} // one element for each file that comes in
-	reads   chan struct{} // one element for each file that goes out
-	readers atomic.Int64  // of open event streams
-	openapi []byte
+	buffers sync.Pool              // of *bytes.Buffer, empty
+	streams chan struct{}          // one element for each open stream or wait
+	uploads chan struct{}          // one element for each file that comes in
+	reads   chan struct{}          // one element for each file that goes out
+	readers atomic.Int64           // of open event streams
+	openapi func() ([]byte, error) // made when somebody asks for it
 }
 
 // New makes the handler. A Config that cannot work is an error.
@@ -160,10 +160,7 @@ func New(cfg Config) (*Handler, error) {
 	}
 	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
 	routes := table()
-	var err error
-	if s.openapi, err = document(routes, cfg.Version); err != nil {
-		return nil, err
-	}
+	s.openapi = sync.OnceValues(func() ([]byte, error) { return document(routes, cfg.Version) })
 	return &Handler{server: s, mux: s.newMux(routes, false)}, nil
 }
 

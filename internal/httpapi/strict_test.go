@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 )
 
 // C02, C06: a body is one strict JSON value of the documented form.
@@ -222,6 +224,14 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	// The deadline is of the body alone: what takes longer afterwards goes on.
 	run := w.submit(w.session("").ID, "x")
 	w.do("GET", "/v1/runs/"+run.ID+"?wait=60ms", w.admin, nil).want(200)
+}
+
+// A store that cannot be reached is no fault of the caller, and not ours for ever.
+func TestStoreAway(t *testing.T) {
+	p := problemOf(fmt.Errorf("read token: %w: %w", eventlog.ErrAway, errors.New("dial 10.0.0.7")))
+	if p.Status != 503 || p.Code != "store_unavailable" || strings.Contains(p.Detail, "10.0.0.7") {
+		t.Errorf("%+v", p)
+	}
 }
 
 func FuzzBody(f *testing.F) {

@@ -81,8 +81,19 @@ func New(cfg Config) *Lane {
 func (l *Lane) Start() {
 	l.pool.Draw(workers.Source[event.SessionID]{
 		Take: l.take, Share: l.cfg.Tenure.Share,
-		Failed: func(err error) { l.cfg.Logger.Error("take sessions", "err", err) },
+		Failed: func(err error) {
+			l.cfg.Logger.Log(context.Background(), tookLevel(err), "no sessions could be taken up; they are asked for again every second", "err", err)
+		},
 	})
+}
+
+// tookLevel is how loud it is that nothing could be taken: who has no lease just
+// now takes nothing, which is said where leases are.
+func tookLevel(err error) slog.Level {
+	if errors.Is(err, eventlog.ErrFenced) {
+		return slog.LevelDebug
+	}
+	return slog.LevelError
 }
 
 func (l *Lane) take(ctx context.Context, limit int, mine bool) ([]event.SessionID, error) {
@@ -122,6 +133,9 @@ func (l *Lane) Look(mine bool) { l.pool.Look(0, mine) }
 // Heard says that another node has woken a session.
 func (l *Lane) Heard(id event.SessionID) { l.pool.Heard(id) }
 
+// Begun says that another node works on a session.
+func (l *Lane) Begun(id event.SessionID) { l.pool.Begun(id) }
+
 // Wake says that a session may have something to do. It never blocks.
 func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
 
@@ -133,6 +147,10 @@ func (l *Lane) Works(id event.SessionID) bool { return l.pool.Works(id) }
 
 // Active says how many sessions are worked on now.
 func (l *Lane) Active() int { return l.pool.Active() }
+
+// Held says how many sessions this node has: those it works on, and those that
+// wait for their time or for a place.
+func (l *Lane) Held() int { return l.pool.Held() }
 
 // work drives a session until it is idle.
 func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) time.Time {

@@ -21,6 +21,10 @@ var (
 	gates          = []string{"input", "output"}
 	reasons        = []string{"auto", "overflow", "manual"}
 	steps          = []string{"enqueued", "delivered", "dead_lettered", "replayed", "resolved"}
+	streamKinds    = []string{"session", "target"}
+	takeOutcomes   = []string{"some", "none", "failed"}
+	fences         = []string{"fenced", "held"}
+	claimKinds     = []string{"first", "moved", "resumed"}
 	signals        = []string{"traces", "metrics"}
 	exportOutcomes = []string{"sent", "refused", "failed"}
 	classes        = []string{
@@ -59,6 +63,8 @@ type series struct {
 	queueTime, attemptTime                    prometheus.Histogram
 	batchSize, commit, slowest                prometheus.Histogram
 	events, refused, commitFailures, scrapeNo prometheus.Counter
+	takes, taken, fenced, claimed             *prometheus.CounterVec
+	newsLag                                   prometheus.Histogram
 }
 
 var way = []string{"route", "provider", "model"}
@@ -106,6 +112,7 @@ func (m *Metrics) define() {
 
 	m.gaugeFunc("holdfast_sessions_active", "Sessions that are worked on now.", m.cfg.ActiveSessions)
 	m.gaugeFunc("holdfast_stream_subscribers", "Open event streams (SSE).", m.cfg.Subscribers)
+	m.nodes()
 	m.bus()
 	s.exports = m.counter("holdfast_telemetry_exports_total", "Requests to the OTLP collector, by signal and outcome (sent, refused, failed).", "signal", "outcome")
 	s.exportDrops = m.counter("holdfast_telemetry_dropped_total", "What the collector will not get: traces of runs, sendings of metrics.", "signal")
@@ -193,6 +200,10 @@ func (m *Metrics) begin() {
 	zero(s.compactions, reasons, []string{"compacted", "failed"})
 	zero(s.deliveries, steps)
 	zero(s.attempts, attemptClasses)
+	zero(s.takes, streamKinds, takeOutcomes)
+	zero(s.taken, streamKinds)
+	zero(s.fenced, fences)
+	zero(s.claimed, claimKinds)
 	zero(s.exports, signals, exportOutcomes)
 	zero(s.exportDrops, signals)
 	for _, r := range m.cfg.Routes {

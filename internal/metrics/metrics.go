@@ -43,7 +43,9 @@ type Config struct {
 	// Subscribers, ActiveSessions and Waiting are asked at each scrape.
 	Subscribers, ActiveSessions, Waiting func() int
 	// Bus is asked at each scrape.
-	Bus    func() Bus
+	Bus func() Bus
+	// Nodes is asked at each scrape.
+	Nodes  func() Nodes
 	Logger *slog.Logger // default: none
 }
 
@@ -53,6 +55,16 @@ type Bus struct {
 	Peers, Subjects                 int
 	Connects, Messages              uint64
 	Sent, Received, Dropped, Missed uint64
+}
+
+// Nodes is what this process knows of the nodes that share its store, and of its
+// own lease.
+type Nodes struct {
+	Alive, Draining             int           // nodes, this one included
+	TTL, Left                   time.Duration // of the lease; TTL 0: it does not end
+	Held                        int           // sessions
+	Beats, Late, Failed, Lost   uint64
+	SessionsGiven, TargetsGiven uint64
 }
 
 // Metrics is one registry and what fills it. It is safe for concurrent use.
@@ -95,6 +107,7 @@ func (m *Metrics) Committed(stamps []eventlog.Stamp) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range stamps {
+		m.follow.claims(stamps[i].Events)
 		for j := range stamps[i].Events {
 			m.follow.event(&stamps[i].Events[j])
 		}
@@ -124,6 +137,31 @@ func (m *Metrics) Batch(b Batch) {
 	s.slowest.Observe(b.Longest.Seconds())
 	s.events.Add(float64(b.Events))
 }
+
+// Took counts a question for work: kind is session or target, n how many streams
+// came, fresh how many of them this node had not had.
+func (m *Metrics) Took(kind string, n, fresh int, err error) {
+	outcome := "some"
+	switch {
+	case err != nil:
+		outcome = "failed"
+	case n == 0:
+		outcome = "none"
+	}
+	kind = oneOf(kind, streamKinds)
+	m.series.takes.WithLabelValues(kind, outcome).Inc()
+	m.series.taken.WithLabelValues(kind).Add(float64(fresh))
+}
+
+// Fenced counts an append that the store refused because the stream is another
+// node's: reason is fenced (handed on) or held (not free to claim).
+func (m *Metrics) Fenced(reason string) {
+	m.series.fenced.WithLabelValues(oneOf(reason, fences)).Inc()
+}
+
+// Heard counts a look that found news of other nodes, the oldest written so long
+// before.
+func (m *Metrics) Heard(lag time.Duration) { m.series.newsLag.Observe(lag.Seconds()) }
 
 // Exported counts what went to a collector: signal is traces or metrics,
 // outcome sent, refused or failed.

@@ -298,3 +298,49 @@ func BenchmarkCommitted(b *testing.B) {
 		m.Committed(stamps)
 	}
 }
+
+// Figures of nodes and leases are asked for; takes, fences, claims and news are counted.
+func TestNodes(t *testing.T) {
+	n := Nodes{Alive: 3, Draining: 1, TTL: 15 * time.Second, Left: 12 * time.Second, Held: 7, Beats: 9, Late: 2, Failed: 4, Lost: 1, SessionsGiven: 5, TargetsGiven: 6}
+	m := New(Config{Nodes: func() Nodes { return n }})
+	expect(t, m, map[string]float64{
+		"nodes{state=working}": 3, "nodes{state=draining}": 1, "lease_ttl_seconds{}": 15, "lease_remaining_seconds{}": 12, "sessions_held{}": 7,
+		"lease_beats_total{outcome=in_time}": 7, "lease_beats_total{outcome=late}": 2, "lease_beats_total{outcome=failed}": 4, "leases_lost_total{}": 1,
+		"streams_given_total{kind=session}": 5, "streams_given_total{kind=target}": 6,
+		"take_calls_total{kind=session,outcome=some}": 0, "appends_fenced_total{reason=held}": 0, "session_claims_total{kind=resumed}": 0, "streams_taken_total{kind=target}": 0,
+	})
+	m.Took("session", 3, 3, nil)
+	m.Took("session", 8, 0, nil)
+	m.Took("session", 0, 0, nil)
+	m.Took("target", 0, 0, errors.New("away"))
+	m.Fenced("fenced")
+	m.Fenced("held")
+	m.Fenced("held")
+	m.Heard(20 * time.Millisecond)
+	expect(t, m, map[string]float64{
+		"take_calls_total{kind=session,outcome=some}": 2, "take_calls_total{kind=session,outcome=none}": 1, "take_calls_total{kind=target,outcome=failed}": 1,
+		"streams_taken_total{kind=session}": 3, "appends_fenced_total{reason=fenced}": 1, "appends_fenced_total{reason=held}": 2,
+		"news_lag_seconds{} count": 1, "news_lag_seconds{} sum": .02,
+	})
+}
+
+// A claim tells whether a node begins with a session, gets it between two runs,
+// or goes on in the middle of a run.
+func TestClaims(t *testing.T) {
+	m := New(Config{})
+	claim := func(epoch int64, data ...event.Data) []eventlog.Stamp {
+		stamps := at("run_1", append([]event.Data{&event.OwnerClaimed{Owner: "n"}}, data...)...)
+		for i := range stamps[0].Events {
+			stamps[0].Events[i].Epoch = epoch
+		}
+		stamps[0].Events[0].RunID = ""
+		return stamps
+	}
+	m.Committed(claim(1, &event.RunStarted{}))
+	m.Committed(claim(2, &event.StateEntered{}, &event.RunStarted{}, &event.StepStarted{Number: 1}))
+	m.Committed(claim(3))
+	m.Committed(claim(4, &event.RunCancelled{}))
+	m.Committed(claim(5, &event.ModelCallFailed{Attempt: 1, Class: "abandoned"}))
+	m.Committed(at("run_1", &event.RunCompleted{}))
+	expect(t, m, map[string]float64{"session_claims_total{kind=first}": 1, "session_claims_total{kind=moved}": 3, "session_claims_total{kind=resumed}": 1})
+}

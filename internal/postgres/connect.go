@@ -55,7 +55,6 @@ func (s *Store) connect(ctx context.Context) error {
 	if !strings.Contains(s.cfg.URL, "pool_max_conns") {
 		cfg.MaxConns = int32(min(s.cfg.Conns, 1<<15))
 	}
-	cfg.MaxConns = max(cfg.MaxConns, 4)
 	cc := cfg.ConnConfig
 	if !strings.Contains(s.cfg.URL, "connect_timeout") {
 		cc.ConnectTimeout = s.cfg.ConnectWithin
@@ -86,9 +85,20 @@ func (s *Store) connect(ctx context.Context) error {
 			cc.RuntimeParams["application_name"] = "holdfast"
 		}
 	}
-	s.pool, err = pgxpool.NewWithConfig(ctx, cfg)
+	// Writers and leases do not wait for a connection behind readers.
+	first := cfg.Copy()
+	first.MaxConns = primeConns
+	cfg.MaxConns = max(cfg.MaxConns-primeConns, 2)
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return err
+	}
+	s.prime, err = pgxpool.NewWithConfig(ctx, first)
 	return err
 }
+
+// primeConns are the connections of the two writers, of leases, and of the
+// handing out of streams.
+const primeConns = 4
 
 // look connects once and checks what is there.
 func (s *Store) look(ctx context.Context, cc *pgx.ConnConfig, path string, hasPath bool) error {

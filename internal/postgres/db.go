@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/storecore"
@@ -129,6 +132,19 @@ func page[T any](ctx context.Context, s *Store, op string, l *storecore.List, p 
 	return items, storecore.EncodeCursor(l.CursorKind(), last(&items[limit-1])), nil
 }
 
+// away says whether the error is that of a server which cannot be spoken to now.
+func away(err error) bool {
+	switch codeOf(err) {
+	case codeShutdown, codeCrash, codeNotNow, codeTooMany:
+		return true
+	case "":
+		var connect *pgconn.ConnectError
+		var op *net.OpError
+		return errors.As(err, &connect) || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, pgconn.ErrConnClosed)
+	}
+	return false
+}
+
 // readErr names the operation of a failed read. A store that was closed
 // meanwhile is the reason, whatever the driver says.
 func (s *Store) readErr(op string, err error) error {
@@ -136,6 +152,9 @@ func (s *Store) readErr(op string, err error) error {
 	case <-s.queue.Closing():
 		return fmt.Errorf("%s: %w", op, errors.Join(eventlog.ErrClosed, err))
 	default:
+		if away(err) {
+			return fmt.Errorf("%s: %w: %w", op, eventlog.ErrAway, err)
+		}
 		return fmt.Errorf("%s: %w", op, err)
 	}
 }
@@ -143,8 +162,17 @@ func (s *Store) readErr(op string, err error) error {
 // write runs f in a transaction of its own, beside the writer. f may be run
 // again when another transaction was in its way.
 func (s *Store) write(ctx context.Context, op string, f func(ctx context.Context, tx pgx.Tx) error) error {
+	return s.writeOver(ctx, s.pool, op, f)
+}
+
+// writePrime is write for what must not wait behind readers.
+func (s *Store) writePrime(ctx context.Context, op string, f func(ctx context.Context, tx pgx.Tx) error) error {
+	return s.writeOver(ctx, s.prime, op, f)
+}
+
+func (s *Store) writeOver(ctx context.Context, pool *pgxpool.Pool, op string, f func(ctx context.Context, tx pgx.Tx) error) error {
 	for try := 0; ; try++ {
-		err := s.inTx(ctx, f)
+		err := s.inTx(ctx, pool, f)
 		if err == nil {
 			return nil
 		}
@@ -158,13 +186,12 @@ func (s *Store) write(ctx context.Context, op string, f func(ctx context.Context
 // retries bounds how often a transaction is begun anew.
 const retries = 3
 
-func (s *Store) inTx(ctx context.Context, f func(ctx context.Context, tx pgx.Tx) error) error {
-	var busy bool
-	if !s.queue.Unless(func() { s.working.Add(1); busy = true }) || !busy {
+func (s *Store) inTx(ctx context.Context, pool *pgxpool.Pool, f func(ctx context.Context, tx pgx.Tx) error) error {
+	if !s.queue.Unless(func() { s.working.Add(1) }) {
 		return eventlog.ErrClosed
 	}
 	defer s.working.Done()
-	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}
@@ -188,6 +215,7 @@ const (
 	codeShutdown   = "57P01" // admin_shutdown
 	codeCrash      = "57P02" // crash_shutdown
 	codeNotNow     = "57P03" // cannot_connect_now
+	codeTooMany    = "53300" // too_many_connections
 	codeIdleInTx   = "25P03" // idle_in_transaction_session_timeout
 	codeCachedPlan = "0A000" // feature_not_supported, said of a plan whose table changed
 )

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,21 +17,24 @@ type follower struct {
 	s      *Store
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
-	at     int64 // position of the last transaction that it has read
+	seen   atomic.Int64 // position of the last transaction that it has read
 	wake   chan struct{}
 	told   chan struct{} // something was committed that others may want to hear of
 }
 
-// channelOf is the name of the channel of notifications.
-func (s *Store) channel() string { return "holdfast " + s.schema }
+// channel is the name of the channel of notifications: that of the feed of this
+// schema.
+func (s *Store) channel() string {
+	return "holdfast_" + strconv.FormatUint(uint64(uint32(s.feedLock)), 10)
+}
 
 func (s *Store) startFollowing(ctx context.Context) error {
 	f := &follower{s: s, wake: make(chan struct{}, 1), told: make(chan struct{}, 1)}
-	at, err := oneOf(ctx, s, s.pool, "SELECT coalesce((SELECT pos FROM @.feed ORDER BY pos DESC LIMIT 1), 0)", nil, func(n *int64) []any { return []any{n} })
+	at, err := oneOf(ctx, s, s.pool, feedEnd, nil, func(n *int64) []any { return []any{n} })
 	if err != nil {
 		return err
 	}
-	f.at = at
+	f.seen.Store(at)
 	s.follow = f
 	ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	f.ended.Go(func() { f.run(ctx) })
@@ -59,15 +64,20 @@ func signal(c chan struct{}) {
 func (f *follower) run(ctx context.Context) {
 	timer := time.NewTicker(f.s.cfg.NewsEvery)
 	defer timer.Stop()
+	failing := false
 	for {
 		for {
 			more, err := f.read(ctx)
 			if ctx.Err() != nil {
 				return
 			}
-			if err != nil {
-				f.s.cfg.Log.Warn("look for what other nodes wrote", "err", err)
+			switch log := f.s.cfg.Log; {
+			case err != nil && !failing:
+				log.Warn("what other nodes wrote cannot be read now; it is tried again", "every", f.s.cfg.NewsEvery, "err", err)
+			case err == nil && failing:
+				log.Info("what other nodes wrote is read again")
 			}
+			failing = err != nil
 			if err != nil || !more {
 				break
 			}
@@ -75,10 +85,30 @@ func (f *follower) run(ctx context.Context) {
 		select {
 		case <-f.wake:
 		case <-timer.C:
+			if err := f.rewind(ctx); err != nil && ctx.Err() == nil {
+				f.s.cfg.Log.Warn("look for the end of the feed", "err", err)
+			}
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+const feedEnd = "SELECT coalesce((SELECT pos FROM @.feed ORDER BY pos DESC LIMIT 1), 0)"
+
+// rewind notices that the end of the feed stands before what was read: the
+// database is an older one, a standby that had not heard of the last commits. What
+// was read of those is not there.
+func (f *follower) rewind(ctx context.Context) error {
+	end, err := oneOf(ctx, f.s, f.s.pool, feedEnd, nil, func(n *int64) []any { return []any{n} })
+	if err != nil || end >= f.seen.Load() {
+		return err
+	}
+	f.s.cfg.Log.Error("the database has lost commits: its log ends before what was read from it; a failover to a standby that lags behind does that",
+		"read_to", f.seen.Load(), "ends_at", end)
+	f.seen.Store(end)
+	f.s.tails.Clear()
+	return nil
 }
 
 // newsChunk is how many transactions are read at a time.
@@ -86,7 +116,8 @@ const newsChunk = 256
 
 // newsQuery gives the rows of the log of the next transactions, of those that
 // another node wrote.
-const newsQuery = `SELECT f.pos, f.node = $2, coalesce(l.stream, ''), coalesce(l.first_seq + l.count - 1, 0), coalesce(l.wakes, false)
+const newsQuery = `SELECT f.pos, f.node = $2, coalesce(l.stream, ''), coalesce(l.first_seq + l.count - 1, 0), coalesce(l.wakes, false),
+		coalesce(extract(epoch FROM clock_timestamp() - l.time), 0)::float8
 	FROM (SELECT * FROM @.feed WHERE pos > $1 ORDER BY pos LIMIT $3) f LEFT JOIN @.log l ON l.block = f.block AND f.node <> $2
 	ORDER BY f.pos, l.place`
 
@@ -96,16 +127,18 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 		pos int64
 		own bool
 		News
+		age float64 // seconds
 	}
-	rows, err := manyOf(ctx, f.s, f.s.pool, newsQuery, []any{f.at, string(f.s.cfg.Node), newsChunk}, func(r *row) []any {
-		return []any{&r.pos, &r.own, &r.Stream, &r.Head, &r.Wakes}
+	rows, err := manyOf(ctx, f.s, f.s.pool, newsQuery, []any{f.seen.Load(), string(f.s.cfg.Node), newsChunk}, func(r *row) []any {
+		return []any{&r.pos, &r.own, &r.Stream, &r.Head, &r.Wakes, &r.age}
 	})
 	if err != nil || len(rows) == 0 {
 		return false, err
 	}
 	var news []News
+	oldest := 0.0
 	seen := 0
-	last := f.at
+	last := f.seen.Load()
 	for _, r := range rows {
 		if r.pos != last {
 			seen++
@@ -113,6 +146,7 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 		}
 		if !r.own && r.Stream != "" {
 			news = append(news, r.News)
+			oldest = max(oldest, r.age)
 		}
 	}
 	for _, n := range news {
@@ -121,22 +155,29 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 	if len(news) > 0 && f.s.cfg.OnNews != nil {
 		f.s.cfg.OnNews(news)
 	}
-	f.at = last
+	if len(news) > 0 && f.s.cfg.OnLag != nil {
+		f.s.cfg.OnLag(time.Duration(oldest * float64(time.Second)))
+	}
+	f.seen.Store(last)
 	return seen == newsChunk, nil
 }
 
 // listen waits for notifications, on a connection of its own, as long as the
 // store is open.
 func (f *follower) listen(ctx context.Context) {
+	told := false
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		heard, err := f.hear(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if heard {
-			wait = firstWait
+			wait, told = firstWait, false
 		}
-		f.s.cfg.Log.Warn("the connection that listens for other nodes ended; they are looked for meanwhile", "err", err, "again_in", wait)
+		if !told {
+			f.s.cfg.Log.Warn("the connection that listens for other nodes ended; they are looked for meanwhile, and it is made again", "err", err)
+		}
+		told = true
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -163,7 +204,7 @@ func (f *follower) hear(ctx context.Context) (heard bool, err error) {
 		defer cancel()
 		conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{f.s.channel()}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+f.s.channel()); err != nil {
 		return false, err
 	}
 	signal(f.wake) // what was told before is read now
@@ -193,7 +234,7 @@ func (f *follower) tell(ctx context.Context) {
 		}
 		if time.Since(looked) >= f.s.cfg.NewsEvery {
 			looked = time.Now()
-			n, err := oneOf(ctx, f.s, f.s.pool, "SELECT count(*) FROM pg_stat_activity WHERE query = $1", []any{"LISTEN " + pgx.Identifier{f.s.channel()}.Sanitize()},
+			n, err := oneOf(ctx, f.s, f.s.pool, "SELECT count(*) FROM pg_stat_activity WHERE query = $1", []any{"LISTEN " + f.s.channel()},
 				func(n *int64) []any { return []any{n} })
 			others = err != nil || n > 1
 		}

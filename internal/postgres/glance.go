@@ -60,6 +60,7 @@ func Look(ctx context.Context, cfg Config) (g Glance, err error) {
 		return g, err
 	}
 	defer s.pool.Close()
+	defer s.prime.Close()
 	g.At, g.Schema, g.Pooled, g.PerNode = hosts(s.pool.Config().ConnConfig), s.schema, s.pooled, cfg.Conns+1
 	if err := g.server(ctx, s); err != nil {
 		return g, fmt.Errorf("look at the database: %w", err)

@@ -38,13 +38,13 @@ func (s *Store) Beat(ctx context.Context, n eventlog.Node, ttl time.Duration) (l
 		roots = []string{}
 	}
 	args := []any{string(n.ID), n.Name, n.Version, roots, n.Active, n.Most, n.Draining, ttl.Microseconds()}
-	err = s.write(ctx, "beat", func(ctx context.Context, tx pgx.Tx) error {
+	err = s.writePrime(ctx, "beat", func(ctx context.Context, tx pgx.Tx) error {
 		l, err = oneOf(ctx, s, tx, beatNode, slices.Clone(args), func(l *eventlog.Lease) []any { return []any{&l.Now, &l.Until} })
 		return err
 	})
 	l.Now, l.Until = l.Now.UTC(), l.Until.UTC()
 	if _, loaded := s.beaten.LoadOrStore(n.ID, true); err == nil && !loaded {
-		err = s.write(ctx, "beat", func(ctx context.Context, tx pgx.Tx) error {
+		err = s.writePrime(ctx, "beat", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, s.sql(dropNodes), remembered.Microseconds())
 			return err
 		})
@@ -54,7 +54,7 @@ func (s *Store) Beat(ctx context.Context, n eventlog.Node, ttl time.Duration) (l
 
 // Release implements eventlog.Nodes.
 func (s *Store) Release(ctx context.Context, id eventlog.NodeID) error {
-	return s.write(ctx, "release node", func(ctx context.Context, tx pgx.Tx) error {
+	return s.writePrime(ctx, "release node", func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.sql("UPDATE @.nodes SET released = true, until = least(until, clock_timestamp()) WHERE node_id = $1"), toText(string(id)))
 		return err
 	})
@@ -104,7 +104,7 @@ func (s *Store) Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind
 	var held []event.Stream
 	var got []taken
 	target := kind == eventlog.Targets
-	err := s.write(ctx, "take", func(ctx context.Context, tx pgx.Tx) error {
+	err := s.writePrime(ctx, "take", func(ctx context.Context, tx pgx.Tx) error {
 		held, got = nil, nil
 		// The row is locked, so that a release comes before or after.
 		roots, err := oneOf(ctx, s, tx, `SELECT roots FROM @.nodes WHERE node_id = $1 AND NOT released AND until > clock_timestamp() FOR SHARE`,
@@ -169,7 +169,7 @@ func (s *Store) letGo(ctx context.Context, op, text string, names []string, more
 		return nil
 	}
 	sorted := slices.Sorted(slices.Values(names))
-	return s.write(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
+	return s.writePrime(ctx, op, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql("SELECT 1 FROM @.streams WHERE stream = ANY($1::text[]) ORDER BY stream FOR UPDATE"), sorted); err != nil {
 			return err
 		}

@@ -164,7 +164,7 @@ func TestOutage(t *testing.T) {
 	waitFor(t, "work is done", func() bool { return tries.Load() > 200 })
 	l.cut()
 	waitFor(t, "appends fail", func() bool { return failures.Load() > many })
-	if _, err := s.Head(t.Context(), ids[0].Stream()); err == nil || errors.Is(err, eventlog.ErrClosed) {
+	if _, err := s.Head(t.Context(), ids[0].Stream()); !errors.Is(err, eventlog.ErrAway) || errors.Is(err, eventlog.ErrClosed) {
 		t.Errorf("a read in the outage: %v", err)
 	}
 	l.mend()

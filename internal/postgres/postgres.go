@@ -93,6 +93,9 @@ type Config struct {
 	// show it from then on. It may block, and then hears the rest later; it must not
 	// close the store.
 	OnNews func([]News)
+	// OnLag is told, after OnNews and by the same rules, how long before the look
+	// that found them the oldest of these news was written, by the database's clock.
+	OnLag func(time.Duration)
 
 	MaxBatch      int           // appends in one transaction; default 256, at most 4096
 	MaxBatchBytes int           // bytes of data in one transaction, save that of one append; default 4 MiB
@@ -130,7 +133,6 @@ func (c *Config) complete() error {
 	if min(c.Generation, c.Program, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.Conns, c.MaxReadBytes, c.TailBytes, int(c.NewsEvery), int(c.ConnectWithin)) < 0 {
 		return errors.New("a bound is negative")
 	}
-	c.Conns = max(c.Conns, 4) // two write, and somebody reads
 	if c.Random == nil {
 		c.Random = rand.Reader
 	}
@@ -155,11 +157,12 @@ func orDefault[T comparable](value, standard T) T {
 type Store struct {
 	cfg      Config
 	random   lockedReader
-	pool     *pgxpool.Pool
-	schema   string // quoted
-	feedLock int32  // first key of the feed's advisory lock: it is the table's own
-	pooled   bool   // a pooler stands in between
-	settings string // statement that begins a transaction's settings, where connections have none
+	pool     *pgxpool.Pool // of readers
+	prime    *pgxpool.Pool // of the writers and of nodes
+	schema   string        // quoted
+	feedLock int32         // first key of the feed's advisory lock: it is the table's own
+	pooled   bool          // a pooler stands in between
+	settings string        // statement that begins a transaction's settings, where connections have none
 
 	texts     sync.Map // by text: see sql
 	textCount atomic.Int64
@@ -205,8 +208,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.random.r = cfg.Random
 	if err := s.start(ctx); err != nil {
-		if s.pool != nil {
-			s.pool.Close()
+		for _, pool := range []*pgxpool.Pool{s.pool, s.prime} {
+			if pool != nil {
+				pool.Close()
+			}
 		}
 		return nil, fmt.Errorf("open store: %w", err)
 	}

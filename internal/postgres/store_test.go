@@ -787,3 +787,59 @@ func TestReadBesideOthers(t *testing.T) {
 	read(3, 1)
 	read(4, 0)
 }
+
+// Readers that have all connections keep neither appends nor leases waiting.
+func TestReadersDoNotHoldUp(t *testing.T) {
+	s := open(t, Config{Conns: 6})
+	id := newSession(t)
+	mustAppend(t, s, created(id, ""))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range 8 {
+		wg.Go(func() { _, _ = s.pool.Exec(ctx, "SELECT pg_sleep(20)") })
+	}
+	waitFor(t, "readers have all", func() bool { return s.pool.Stat().AcquiredConns() == s.pool.Stat().MaxConns() })
+	if _, err := s.Beat(within(t), eventlog.Node{ID: "a"}, time.Hour); err != nil {
+		t.Error(err)
+	}
+	mustAppend(t, s, said(id, "x"))
+	if _, err := s.Take(within(t), "a", eventlog.Sessions, 1, false); err != nil {
+		t.Error(err)
+	}
+	cancel()
+}
+
+// After a failover that lost commits nothing is told from memory that is not
+// there, and news go on.
+func TestLostCommits(t *testing.T) {
+	url := schemaFor(t, t.TempDir())
+	heard := make(chan News, 10)
+	s := open(t, Config{URL: url, NewsEvery: 10 * time.Millisecond, OnNews: func(list []News) {
+		for _, n := range list {
+			heard <- n
+		}
+	}})
+	a, b := newSession(t), newSession(t)
+	mustAppend(t, s, created(a, ""))
+	mustAppend(t, s, created(b, ""))
+	waitFor(t, "the feed is read to its end", func() bool { return s.follow.seen.Load() == 2 })
+	for _, text := range []string{"DELETE FROM @.feed WHERE pos = 2", "DELETE FROM @.log WHERE stream = 'session:" + string(b) + "'",
+		"DELETE FROM @.streams WHERE stream = 'session:" + string(b) + "'", "DELETE FROM @.sessions WHERE session_id = '" + string(b) + "'"} {
+		if _, err := s.pool.Exec(t.Context(), s.sql(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "it is noticed", func() bool { return s.follow.seen.Load() == 1 })
+	if events, err := s.Read(t.Context(), b.Stream(), 0, 10); err != nil || len(events) != 0 {
+		t.Errorf("%d events that are lost, %v", len(events), err)
+	}
+	other := open(t, Config{URL: url})
+	mustAppend(t, other, created(b, ""))
+	if n := <-heard; n.Stream != b.Stream() {
+		t.Errorf("news %+v", n)
+	}
+	mustAppend(t, s, said(b, "x"))
+	mustVerify(t, s)
+}

@@ -36,6 +36,7 @@ func (s *Store) run() {
 	s.stopFollowing()
 	s.working.Wait()
 	s.pool.Close()
+	s.prime.Close()
 }
 
 // commit commits a batch as one transaction, and gives what is for the next
@@ -120,7 +121,7 @@ func (s *Store) attempt(batch []*request, patient bool) error {
 	for _, r := range batch {
 		r.fate, r.stamps, r.err = decided, nil, r.ctx.Err() // nobody waits for it any more
 	}
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.prime.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}

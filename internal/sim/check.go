@@ -1,7 +1,7 @@
-// Package sim holds the log of a house to its invariants, event by event and
-// over its streams, and plays seeded histories of the whole house against them:
-// its tests wire the rooms over a real store, let a scripted world answer, and
-// cut the store off at any append.
+// Package sim holds logs to their invariants, event by event, by rules that
+// share nothing with the engine. Its tests play seeded histories of the whole
+// daemon against them: one to five nodes over one store, in a bubble, one port
+// call at a time, with faults, deaths and clients (docs/adr/0016).
 package sim
 
 import (
@@ -78,6 +78,7 @@ type checker struct {
 	calls  map[event.CallID]*call
 	open   map[event.CallID]bool // of the step, not terminal
 	keys   map[string]bool
+	erased bool
 
 	compaction *compaction
 	runSeq     map[int64]event.RunID                 // of run.created
@@ -146,7 +147,11 @@ func (c *checker) event() {
 	c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
 	c.must(claim == (e.Epoch == c.epoch+1) && e.Epoch <= c.epoch+1, "I-11 an epoch begins with its claim and only so")
 	c.epoch = e.Epoch
+	c.must(!c.erased || claim, "nothing follows an erasure")
 	switch d := e.Data.(type) {
+	case *event.SessionErased:
+		c.must(c.active == "" && len(c.queue) == 0, "a session with work is not erased")
+		c.erased = true
 	case *event.RunCreated:
 		c.must(c.runs[e.RunID] == nil, "a run is created once")
 		if k := d.Idempotency; k != nil {

@@ -218,12 +218,14 @@ func (c *client) command() {
 		} else {
 			c.ask("PUT", at+"/output-contract", "", oc)
 		}
-	case n < 90:
+	case n < 89:
 		if c.r.IntN(2) == 0 {
 			c.ask("DELETE", at+"/input-contract", "", nil)
 		} else {
 			c.ask("PUT", at+"/input-contract", "", api.InputContract{Schema: api.Raw(inputs)})
 		}
+	case n < 90:
+		c.ask("DELETE", at, "", nil)
 	case n < 91:
 		c.ask("POST", at+"/close", "", map[string]string{"reason": "enough"})
 	case n < 94:
@@ -260,13 +262,19 @@ func (c *client) request(valid bool) (task string, body []byte) {
 
 func (c *client) submit(s *room) {
 	task, body := c.request(c.r.IntN(6) > 0)
-	status, answer := c.ask("POST", "/v1/sessions/"+s.id+"/runs", "", body)
+	path := "/v1/sessions/" + s.id + "/runs"
+	if c.r.IntN(6) == 0 {
+		path += "?wait=5s"
+	}
+	status, answer := c.ask("POST", path, "", body)
 	c.refusal(task, status, answer)
 }
 
 // refusal remembers what was refused: it leaves no run (I-07).
 func (c *client) refusal(task string, status int, answer []byte) {
-	if status < 400 || status >= 500 {
+	// A run that was accepted, ended and erased before it could be shown is told
+	// as not found.
+	if status < 400 || status >= 500 || codeOf(answer) == "run_not_found" {
 		return
 	}
 	c.h.count("refused " + codeOf(answer))

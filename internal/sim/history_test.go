@@ -98,7 +98,7 @@ func drawTemper(r *rand.Rand) temper {
 	one := func(of ...int) int { return of[r.IntN(len(of))] }
 	return temper{
 		length: one(60, 120, 200, 320), command: one(40, 80, 140), pass: one(5, 20, 60), crash: one(0, 8, 25), fail: one(0, 0, 5, 30), late: one(0, 30, 150),
-		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 10, 25, 50), lose: one(0, 0, 300),
+		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 10, 25, 50), lose: one(0, 0, 300, 1000),
 		tick: time.Duration(one(2, 2, 20, 100)) * time.Millisecond,
 	}
 }
@@ -245,13 +245,16 @@ func (h *history) draw(ready []*parked) decision {
 			return d
 		}
 	}
-	var told []*node
+	var told, aired []*node
 	for _, n := range h.alive() {
 		if len(n.news) > 0 && !n.paused && n.split != hangs {
 			told = append(told, n)
 		}
+		if n.hears() && !n.paused {
+			aired = append(aired, n)
+		}
 	}
-	choices := len(ready) + len(told)
+	choices := len(ready) + len(told) + len(aired)
 	if choices == 0 {
 		return h.decide("pass 1h")
 	}
@@ -259,6 +262,12 @@ func (h *history) draw(ready []*parked) decision {
 		return h.decide("pass " + []string{"20ms", "300ms", "2s", "7s", "20s"}[r.IntN(5)])
 	}
 	i := r.IntN(choices)
+	if i >= len(ready)+len(told) {
+		if roll(t.lose) {
+			return h.decide("drop " + aired[i-len(ready)-len(told)].name)
+		}
+		return h.decide("air " + aired[i-len(ready)-len(told)].name)
+	}
 	if i >= len(ready) {
 		if roll(t.lose) {
 			return h.decide("lose " + told[i-len(ready)].name)
@@ -279,7 +288,7 @@ func (h *history) drawVerdict(p *parked, roll func(int) bool) verdict {
 		}
 		return proceed
 	}
-	if p.ctx.Err() != nil && p.kind == appends && h.choose.IntN(3) == 0 {
+	if p.ctx.Err() != nil && p.kind != reads && h.choose.IntN(3) == 0 {
 		return lingers
 	}
 	if n.split == errs || h.full && p.kind != reads {
@@ -411,6 +420,20 @@ func (h *history) parse(text string, ready []*parked) (decision, bool) {
 			n.news = nil
 			n.d.Heard(news)
 		}}, true
+	case "air":
+		return decision{text, func() {
+			for _, a := range n.takeAirs() {
+				n.hub.Deliver(a.stream, a.delta)
+				h.count("delta from another node")
+			}
+		}}, true
+	case "drop":
+		return decision{text, func() {
+			for _, a := range n.takeAirs() {
+				n.hub.Lost(a.stream)
+				h.count("delta lost on the way")
+			}
+		}}, true
 	case "lose":
 		return decision{text, func() { n.news = nil; h.count("news lost") }}, true
 	case "crash":
@@ -509,12 +532,6 @@ func (h *history) end() {
 	for _, f := range follows {
 		f.end()
 	}
-	h.tallyMu.Lock()
-	ghosts := h.ghosts
-	h.tallyMu.Unlock()
-	for _, n := range ghosts {
-		h.sched.drop(n)
-	}
 	h.ending = true
 	for _, n := range h.alive() {
 		if !n.stopping {
@@ -530,6 +547,12 @@ func (h *history) end() {
 			h.sched.drop(n)
 		}
 	}
+	synctest.Wait() // whoever dies now has left what lingers
+	h.tallyMu.Lock()
+	for _, n := range h.ghosts {
+		h.sched.drop(n)
+	}
+	h.tallyMu.Unlock()
 	h.beside.Wait()
 	if ok {
 		h.compare()
@@ -547,9 +570,10 @@ func (h *history) caughtUp(follows []*follower) {
 			last := f.last
 			f.mu.Unlock()
 			h.watch.mu.Lock()
-			head := int64(len(h.watch.streams[sessionStream(f.s.id)].hashes))
+			st := h.watch.streams[sessionStream(f.s.id)]
+			head := int64(len(st.hashes))
 			h.watch.mu.Unlock()
-			if last < head {
+			if last < head && !st.erased {
 				return fmt.Sprintf("I-18: a follower of %s has %d of %d events", f.s.id, last, head)
 			}
 		}
@@ -576,6 +600,9 @@ func (h *history) compare() {
 		for i := range events {
 			if events[i].Hash != st.hashes[i] {
 				w.find("I-01: the event %d of %s is another than was seen", i+1, st.id)
+			}
+			if st.erased && i < len(events)-1 && !events[i].Erased() {
+				w.find("the event %d of %s keeps its content, and was erased", i+1, st.id)
 			}
 		}
 	}
@@ -606,7 +633,10 @@ func (h *history) deliveries(ctx context.Context) {
 			continue
 		}
 		body, _, err := h.store.Blob(ctx, row.SessionID, row.Body)
-		if err != nil && !errors.Is(err, eventlog.ErrErased) || !bytes.Equal(body, r.body) {
+		if errors.Is(err, eventlog.ErrErased) {
+			continue
+		}
+		if err != nil || !bytes.Equal(body, r.body) {
 			h.watch.find("I-26: the receiver of %s got other bytes than are stored (%v)", row.ID, err)
 		}
 	}

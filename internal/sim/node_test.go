@@ -12,11 +12,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 )
 
@@ -44,6 +46,9 @@ type node struct {
 	split                     split
 	wakes, heals              time.Time
 	news                      []eventlog.News // of what others committed, that it was not told of yet
+
+	hub  *live.Hub
+	airs []aired // deltas of others, that it did not get yet
 
 	up chan struct{} // closed when its start is over
 }
@@ -110,6 +115,7 @@ func (h *history) begin() {
 		Send:          h.mutant.send(func(ctx context.Context, m delivery.Message) delivery.Result { return h.world.send(n, ctx, m) }, n),
 		Tools:         h.mutant.tools(h.world.tools(n), n),
 		SnapshotEvery: 10,
+		Far:           func(hub *live.Hub) live.Far { n.hub = hub; return &wireless{n} },
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -147,14 +153,14 @@ func (h *history) crash(n *node) {
 
 // linger lets a request of a caller who is gone land some time, or never.
 func (h *history) linger(n *node, key string, call func()) {
-	h.count("append that lingers")
+	h.count("request that lingers")
 	rest := &node{h: h, name: n.name}
 	h.tallyMu.Lock()
 	h.ghosts = append(h.ghosts, rest)
 	h.tallyMu.Unlock()
 	h.beside.Go(func() {
 		if v := h.sched.park(context.Background(), rest, appends, key+" lingers"); v == proceed || v == late {
-			h.count("append that landed behind its caller's end")
+			h.count("request that landed behind its caller's end")
 			call()
 		}
 	})
@@ -195,6 +201,50 @@ func (h *history) serving() []*node {
 		}
 	}
 	return out
+}
+
+// wireless is the bus as one node has it: every delta goes to every other node,
+// some time or never.
+type wireless struct{ n *node }
+
+// aired is a delta on its way.
+type aired struct {
+	stream event.Stream
+	delta  api.Delta
+}
+
+// maxAirs bounds the deltas on their way to one node.
+const maxAirs = 64
+
+func (w *wireless) Wants(event.Stream) bool   { return true }
+func (w *wireless) Listen(event.Stream, bool) {}
+
+func (w *wireless) Send(s event.Stream, d *live.Delta) {
+	for _, n := range w.n.h.alive() {
+		if n != w.n {
+			n.h.tallyMu.Lock()
+			if len(n.airs) < maxAirs {
+				n.airs = append(n.airs, aired{s, d.Delta})
+			}
+			n.h.tallyMu.Unlock()
+		}
+	}
+}
+
+// takeAirs gives the deltas that wait.
+func (n *node) takeAirs() []aired {
+	n.h.tallyMu.Lock()
+	defer n.h.tallyMu.Unlock()
+	out := n.airs
+	n.airs = nil
+	return out
+}
+
+// hears says whether deltas wait.
+func (n *node) hears() bool {
+	n.h.tallyMu.Lock()
+	defer n.h.tallyMu.Unlock()
+	return len(n.airs) > 0
 }
 
 // words keeps what a node logs, for people.

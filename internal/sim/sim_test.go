@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -9,11 +10,14 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
 
 var (
@@ -24,6 +28,7 @@ var (
 	procsFlag   = flag.Int("sim.procs", 0, "processes; 0: one for each processor")
 	keepFlag    = flag.String("sim.keep", "", "folder for the scripts of seeds that failed; empty: one of the system's")
 	mutantsFlag = flag.Bool("sim.mutants", false, "break every guard, not only two")
+	reportFlag  = flag.String("sim.report", "", "document that the figures of a series are written to")
 	partFlag    = flag.String("sim.part", "", "which of the seeds this process plays, as 1/4; used by the processes that are started")
 )
 
@@ -71,8 +76,38 @@ func run(t *testing.T, p plan) (out *outcome) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(p.dir)
+	if err := fresh(p.dir); err != nil {
+		t.Fatal(err)
+	}
 	synctest.Test(t, func(t *testing.T) { out = play(t, p) })
 	return out
+}
+
+// blank is an empty database, made once: to make its tables takes as long as a
+// hundred steps.
+var blank = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "holdfast-sim-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	s, err := sqlite.Open(context.Background(), sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Close(context.Background()); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(filepath.Join(dir, sqlite.DatabaseFile))
+})
+
+// fresh puts an empty database in a folder.
+func fresh(dir string) error {
+	data, err := blank()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, sqlite.DatabaseFile), data, 0o600)
 }
 
 // again says how a history is played once more.
@@ -115,6 +150,11 @@ func TestHistories(t *testing.T) {
 	}
 	s.play(t)
 	t.Log(s.total.String())
+	if *reportFlag != "" {
+		if err := s.report(*reportFlag); err != nil {
+			t.Error(err)
+		}
+	}
 	if *fromFlag != 0 || s.count < 300 {
 		return
 	}
@@ -123,8 +163,8 @@ func TestHistories(t *testing.T) {
 		"tool.call.retrying", "model.retry.scheduled", "context.compacted", "contract.repair.requested", "delivery.delivered", "delivery.dead_lettered",
 		"crash-before", "crash-after", "err-before", "err-after", "late", "cut", "twice", "pause", "split errors", "split hangs", "disk full", "news lost",
 		"stop in order", "taken from the dead", "taken from the living", "taken in the middle of an answer", "append refused: held", "append refused: fenced",
-		"append refused: head moved", "append that landed behind its caller's end", "known key", "key conflict", "refused input_contract_violated",
-		"snapshot saved", "snapshot loaded", "followed", "delta seen",
+		"append refused: head moved", "request that landed behind its caller's end", "known key", "key conflict", "refused input_contract_violated",
+		"snapshot saved", "snapshot loaded", "followed", "delta seen", "delta from another node", "delta lost on the way",
 	} {
 		if s.total.Tally[what] == 0 {
 			t.Errorf("no history had: %s", what)

@@ -52,6 +52,7 @@ type stream struct {
 	attempt    attemptSeen  // of a session: the last that was started
 	notool     bool         // in the step that is open
 	summarises *event.Route // that the compaction under way is pinned to
+	erased     bool
 }
 
 type attemptSeen struct {
@@ -333,7 +334,7 @@ func (w *watch) committed(stamps []eventlog.Stamp) *node {
 		}
 		if a := &st.attempt; a.over {
 			a.over = false
-			if a.by == w.by && !a.large && !a.step.IsCompaction() && a.kept != a.said {
+			if a.epoch == st.epoch && !a.large && !a.step.IsCompaction() && a.kept != a.said {
 				w.note("I-19: of the attempt %s/%d %q was kept, and %q was said", a.step, a.number, a.kept, a.said)
 			}
 		}
@@ -362,6 +363,8 @@ func (w *watch) event(st *stream, e *event.Event) {
 	switch d := e.Data.(type) {
 	case *event.SessionCreated:
 		w.give("s", string(e.SessionID))
+	case *event.SessionErased:
+		st.erased = true
 	case *event.RunCreated:
 		w.give("r", string(e.RunID))
 		w.runs[e.RunID] = &runSeen{session: e.SessionID, created: d}

@@ -21,8 +21,8 @@ const (
 // Tails keeps the last events of the streams that were written last. Who is
 // woken by a commit asks for just those, and there may be thousands of them.
 // It holds what is committed and nothing else, and all of it up to the head: a
-// stream whose commit is under way is not answered for. Only the writer changes
-// it; the least recently written stream goes first.
+// stream whose commit is under way is not answered for. It is changed by
+// one at a time; the least recently written stream goes first.
 type Tails struct {
 	most int // bytes of all streams together
 
@@ -84,9 +84,7 @@ func (t *Tails) Move(streams iter.Seq[event.Stream], erases bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.erases = erases; erases {
-		t.bytes = 0
-		t.order.Init()
-		clear(t.by)
+		t.clear()
 	}
 	t.mark(streams, true)
 }
@@ -178,6 +176,19 @@ func (t *Tails) Drop(s event.Stream) {
 	if el, ok := t.by[s]; ok {
 		t.remove(el)
 	}
+}
+
+// Clear forgets everything.
+func (t *Tails) Clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.clear()
+}
+
+func (t *Tails) clear() {
+	t.bytes = 0
+	t.order.Init()
+	clear(t.by)
 }
 
 // Kept is how much is kept now.

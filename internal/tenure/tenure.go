@@ -11,7 +11,9 @@ package tenure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,7 +39,10 @@ type Config struct {
 	// Look is called when there may be work to take that nobody will tell of:
 	// another node's lease has ended. With mine also when this one's own has begun
 	// anew.
-	Look   func(mine bool)
+	Look func(mine bool)
+	// Lapsed is called when the lease has ended, before the next one counts. It
+	// must not call back.
+	Lapsed func()
 	Logger *slog.Logger
 }
 
@@ -58,7 +63,9 @@ type Tenure struct {
 	since    time.Time // when the lease began anew after it was in trouble
 	draining bool
 	share    int
-	living   map[eventlog.NodeID]bool // the others, when they were last looked at
+	living   map[eventlog.NodeID]string // the others by name, when they were last looked at
+	failing  int                        // beats that failed in a row
+	stats    Stats
 	rests    map[event.Stream]int64
 	flush    chan struct{}
 	peers    *time.Timer
@@ -67,7 +74,8 @@ type Tenure struct {
 // span is the time for which the last beat is good.
 type span struct {
 	forever bool
-	until   time.Time // with margin; has both clocks
+	until   time.Time // with margin; by the monotonic clock
+	wall    time.Time // the same, by the wall clock
 }
 
 // New makes a tenure that has not begun.
@@ -122,12 +130,15 @@ func (t *Tenure) close(ctx context.Context) {
 	t.done.Wait()
 	t.lose()
 	t.mu.Lock()
-	if t.peers != nil {
-		t.peers.Stop()
-	}
+	t.watch(nil)
 	t.mu.Unlock()
 	if err := t.cfg.Nodes.Release(ctx, t.cfg.Node.ID); err != nil {
-		t.cfg.Logger.Warn("release node", "err", err)
+		t.cfg.Logger.Warn("the lease could not be given back; others go on when it has ended", "node", t.cfg.Node.ID, "err", err)
+		return
+	}
+	if s := t.Stats(); t.cfg.TTL > 0 {
+		t.cfg.Logger.Info("the lease is given back; what was held is free for other nodes", "node", t.cfg.Node.ID,
+			"sessions_given", s.SessionsGiven, "targets_given", s.TargetsGiven)
 	}
 }
 
@@ -145,7 +156,7 @@ func (t *Tenure) Held() bool {
 		return true
 	}
 	now := time.Now()
-	return now.Before(s.until) && now.Round(0).Before(s.until.Round(0))
+	return now.Before(s.until) && now.Round(0).Before(s.wall)
 }
 
 // term is one lease, from a beat on for as long as the next ones come in time. A
@@ -214,7 +225,7 @@ func (t *Tenure) run() {
 		}
 		next := every
 		if err := t.beat(context.Background()); err != nil {
-			t.cfg.Logger.Error("beat", "err", err)
+			t.failed(err)
 			next = min(every, max(every/10, 50*time.Millisecond))
 		}
 		timer.Reset(next)
@@ -249,9 +260,9 @@ func (t *Tenure) beat(ctx context.Context) error {
 	}
 	rows, err := t.cfg.Nodes.ListNodes(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("look at the other nodes: %w", err)
 	}
-	if t.others(rows, lease) && t.cfg.Look != nil {
+	if t.others(rows, lease, n.Most) && t.cfg.Look != nil {
 		t.cfg.Look(false)
 	}
 	return nil
@@ -268,9 +279,11 @@ func (t *Tenure) renewed(sent time.Time) (fresh bool) {
 		t.lapsed(t.term)
 	}
 	fresh = t.term.ended.Load()
-	if t.begun && !t.Held() {
+	late := t.begun && !t.Held()
+	if late {
 		t.since = now
 	}
+	t.tellBeat(fresh, late)
 	t.begun = true
 	if fresh {
 		t.term = t.newTerm()
@@ -279,7 +292,8 @@ func (t *Tenure) renewed(sent time.Time) (fresh bool) {
 		t.clock.Store(&span{forever: true})
 	} else {
 		t.over = sent.Add(t.cfg.TTL)
-		t.clock.Store(&span{until: t.over.Add(-t.margin())})
+		until := t.over.Add(-t.margin())
+		t.clock.Store(&span{until: until, wall: until.Round(0)})
 		if t.ending != nil {
 			t.ending.Stop()
 		}
@@ -300,9 +314,14 @@ func (t *Tenure) renewed(sent time.Time) (fresh bool) {
 // lapsed ends a term whose lease has ended; the lock is held.
 func (t *Tenure) lapsed(m *term) {
 	if !m.ended.Load() {
-		t.cfg.Logger.Error("the lease has ended; what was held is let go of", "node", t.cfg.Node.ID)
+		t.stats.Lost++
+		t.cfg.Logger.Error("the lease has ended: work stops without a word, and other nodes go on with it; this node takes up work again with its next beat",
+			"node", t.cfg.Node.ID, "failed_beats", t.failing)
 	}
 	m.finish()
+	if t.cfg.Lapsed != nil {
+		t.cfg.Lapsed()
+	}
 }
 
 // lose ends the term.
@@ -328,21 +347,20 @@ func (t *Tenure) Grace() time.Duration {
 	return time.Until(t.since.Add(min(t.beatEvery(), 2*time.Second)))
 }
 
-// others works out a fair share of the work, and when to look whether another
-// node's lease has ended. It says whether one has since it looked last.
-func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) (ended bool) {
+// others works out a fair share of the work, and when to look whether other
+// nodes' leases have ended. It says whether one has since it looked last.
+func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease, most int) (ended bool) {
 	alive, active := 0, 0
-	living := map[eventlog.NodeID]bool{}
-	var first time.Time
+	living := map[eventlog.NodeID]string{}
+	var ends []time.Time
+	now := time.Now()
 	for i := range rows {
 		r := &rows[i]
 		if !r.Alive || r.ID == t.cfg.Node.ID {
 			continue
 		}
-		if first.IsZero() || r.Until.Before(first) {
-			first = r.Until
-		}
-		living[r.ID] = true
+		ends = append(ends, now.Add(r.Until.Sub(lease.Now)+time.Millisecond))
+		living[r.ID] = r.Name
 		if !r.Draining {
 			alive++
 			active += r.Active
@@ -351,21 +369,70 @@ func (t *Tenure) others(rows []eventlog.NodeRow, lease eventlog.Lease) (ended bo
 	share := 0 // no bound
 	if alive > 0 {
 		mean := active / alive
-		share = mean + mean/4 + 8
+		share = max(mean+mean/4+8, most/leastShare)
 	}
+	slices.SortFunc(ends, time.Time.Compare)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.share = share
-	for id := range t.living {
-		ended = ended || !living[id]
-	}
+	ended = t.tellOthers(rows, living)
 	t.living = living
+	t.stats.Alive, t.stats.Draining = 1+alive, len(living)-alive
+	if t.cfg.Look != nil {
+		t.watch(ends)
+	}
+	return ended
+}
+
+// watch looks at each of these times, in their order, until the next beat gives
+// others; the lock is held.
+func (t *Tenure) watch(ends []time.Time) {
 	if t.peers != nil {
 		t.peers.Stop()
 		t.peers = nil
 	}
-	if !first.IsZero() && t.cfg.Look != nil {
-		t.peers = time.AfterFunc(first.Sub(lease.Now)+time.Millisecond, func() { t.cfg.Look(false) })
+	if len(ends) == 0 {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(ends[0]), func() {
+		t.cfg.Look(false)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.peers == timer {
+			t.watch(ends[1:])
+		}
+	})
+	t.peers = timer
+}
+
+// leastShare is the part of its places, one of so many, that a node fills before
+// it leaves anything to others. What they said last of their work is old by up to a
+// beat, and a session that moves costs a claim and is read anew there: for a handful
+// of sessions that is dearer than what it evens out.
+const leastShare = 4
+
+// tellOthers says in the log who has come and gone since the last look, and
+// whether a node has gone; the lock is held.
+func (t *Tenure) tellOthers(rows []eventlog.NodeRow, living map[eventlog.NodeID]string) (ended bool) {
+	log := t.cfg.Logger
+	for i := range rows {
+		r := &rows[i]
+		if _, known := t.living[r.ID]; !known && r.Alive && r.ID != t.cfg.Node.ID {
+			log.Info("another node is there", "other", r.ID, "name", r.Name, "version", r.Version)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.living)) {
+		if _, lives := living[id]; lives {
+			continue
+		}
+		ended = true
+		i := slices.IndexFunc(rows, func(r eventlog.NodeRow) bool { return r.ID == id })
+		if i >= 0 && rows[i].Released {
+			log.Info("another node has ended in order", "other", id, "name", t.living[id])
+		} else {
+			log.Warn("the lease of another node has ended; its work is taken over", "other", id, "name", t.living[id])
+		}
 	}
 	return ended
 }
@@ -433,5 +500,13 @@ func (t *Tenure) Yield(s event.Stream) {
 	defer cancel()
 	if err := t.cfg.Nodes.Yield(ctx, t.cfg.Node.ID, []event.Stream{s}); err != nil {
 		t.cfg.Logger.Warn("give a stream to others", "stream", s, "err", err)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, session := s.Session(); session {
+		t.stats.SessionsGiven++
+	} else {
+		t.stats.TargetsGiven++
 	}
 }

@@ -256,16 +256,16 @@ func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
 		defer h.close()
-		mine, theirs := 0, 40
+		mine, theirs := 0, 80
 		a, _ := h.tenure("a", ttl, &mine)
 		defer a.Stop(t.Context())
 		b, way := h.tenure("b", ttl, &theirs)
 		rest(6 * time.Second)
-		if s := a.Share(); s != 58 {
-			t.Errorf("share %d beside one with 40", s)
+		if s := a.Share(); s != 108 {
+			t.Errorf("share %d beside one with 80", s)
 		}
-		if s := b.Share(); s != 8 {
-			t.Errorf("share %d beside an idle one", s)
+		if s := b.Share(); s != 64 {
+			t.Errorf("share %d of 256 beside an idle one", s)
 		}
 		way.trouble(true, 0)
 		for h.alive("b") {
@@ -280,6 +280,36 @@ func TestOthers(t *testing.T) {
 			t.Error("who drains takes more")
 		}
 		b.Stop(t.Context())
+	})
+}
+
+// Two leases that end between the same two beats are both looked at when they end.
+func TestManyEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t)
+		defer h.close()
+		a, _ := h.tenure("a", ttl, nil)
+		defer a.Stop(t.Context())
+		var ways []*nodes
+		for _, id := range []eventlog.NodeID{"b", "c", "d"} {
+			rest(time.Second)
+			n, way := h.tenure(id, ttl, nil)
+			defer n.Stop(t.Context())
+			ways = append(ways, way)
+		}
+		rest(6 * time.Second)
+		for _, way := range ways {
+			way.trouble(true, 0)
+		}
+		for _, id := range []eventlog.NodeID{"b", "c", "d"} {
+			for h.alive(id) {
+				rest(10 * time.Millisecond)
+			}
+			rest(10 * time.Millisecond)
+			if late := time.Since(h.looked); late > 30*time.Millisecond {
+				t.Errorf("the last look is %v old when the lease of %s has ended", late, id)
+			}
+		}
 	})
 }
 

@@ -35,6 +35,19 @@ func identity(root string) (string, error) {
 	return "", fmt.Errorf("%s comes and goes", path)
 }
 
+// Identity reads the identity of a root, by which nodes know whether theirs is the
+// same. Empty: it has none yet; the first use makes it.
+func Identity(root string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(root, rootFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if id := strings.TrimSpace(string(data)); err != nil || validIdentity(id) {
+		return id, err
+	}
+	return "", fmt.Errorf("%s does not hold the identity of a workspace root", filepath.Join(root, rootFile))
+}
+
 // makeIdentity writes an identity in one step: of two nodes that begin at once
 // one is first.
 func makeIdentity(root, path string) error {
