@@ -84,12 +84,16 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
 	}
 	d.tenure = tenure.New(tenure.Config{
 		Nodes: d.store, Node: node, TTL: ttl, Logger: d.log,
-		Load: func() (int, int) { return d.lane.Active(), d.lane.Most() },
+		Load:   func() (int, int) { return d.lane.Active(), d.lane.Most() },
+		Lapsed: d.hub.Drop,
 		Look: func(mine bool) {
 			d.lane.Look(mine)
 			d.delivery.Look(mine)
 		},
 	})
+	if d.shared {
+		d.hub.Under(d.tenure.Held)
+	}
 }
 
 // leased is a tenure whose terms may be wrapped.
@@ -139,14 +143,19 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 func (d *Daemon) Heard(news []eventlog.News) {
 	for _, n := range news {
 		d.hub.Tell(n.Stream, n.Head)
-		if !n.Wakes {
-			continue
-		}
 		if id, ok := n.Stream.Session(); ok && d.lane != nil {
-			d.lane.Heard(id)
+			if n.Wakes {
+				d.lane.Heard(id)
+			} else {
+				d.lane.Begun(id)
+			}
 		}
 		if id, ok := n.Stream.Target(); ok && d.delivery != nil {
-			d.delivery.Heard(id)
+			if n.Wakes {
+				d.delivery.Heard(id)
+			} else {
+				d.delivery.Begun(id)
+			}
 		}
 	}
 }

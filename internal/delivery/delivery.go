@@ -150,6 +150,9 @@ func (r *Room) Look(mine bool) { r.pool.Look(0, mine) }
 // Heard says that another node has given a target something to send.
 func (r *Room) Heard(id event.TargetID) { r.pool.Heard(id) }
 
+// Begun says that another node works on a target.
+func (r *Room) Begun(id event.TargetID) { r.pool.Begun(id) }
+
 // Wake says that a target may have something to send. It never blocks.
 func (r *Room) Wake(id event.TargetID) { r.pool.Wake(id) }
 
@@ -346,7 +349,8 @@ func (r *Room) message(ctx context.Context, row *eventlog.DeliveryRow) (m Messag
 
 // append writes to the target's stream as its owner; the first append of this
 // process claims it. The delivery must be pending, with the attempt open in
-// flight (0: none), so that an append whose answer was lost is not made twice.
+// flight (0: none) and as many attempts as are known here, so that an append whose
+// answer was lost is not made twice, and one that lands late begins nothing.
 func (r *Room) append(ctx context.Context, row *eventlog.DeliveryRow, open int64, datas []event.Data) error {
 	r.mu.Lock()
 	epoch, owned := r.epochs[row.TargetID]
@@ -361,6 +365,7 @@ func (r *Room) append(ctx context.Context, row *eventlog.DeliveryRow, open int64
 		Require: []eventlog.Condition{
 			{Table: derived.Outbox, Where: here, Column: "status", In: []any{outbox.Pending}},
 			{Table: derived.Outbox, Where: here, Column: "n_open", In: []any{open}},
+			{Table: derived.Outbox, Where: here, Column: "n_attempts", In: []any{max(row.Attempts, open)}},
 		},
 	})
 	var held *eventlog.HeldError

@@ -492,6 +492,41 @@ func TestFencedLane(t *testing.T) {
 	})
 }
 
+// An append that lands behind its caller's end begins no attempt that was made
+// meanwhile (I-26).
+func TestLateStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, func(_ context.Context, _ delivery.Message, n int) delivery.Result {
+			if n == 1 {
+				return delivery.Result{Code: "http_500", Status: 500}
+			}
+			return taken
+		})
+		defer p.close()
+		var late *eventlog.Append // the first start, whose answer never came
+		p.fault = func(a eventlog.Append) error {
+			if late == nil && a.Entries[0].Node != "" {
+				late = &a
+				return errors.New("the connection is gone")
+			}
+			return nil
+		}
+		p.enqueue(urlA, "dlv_1")
+		p.open(nil)
+		rest(5 * time.Second)
+		p.status("dlv_1", outbox.Pending, 1)
+		p.kill() // what it held is free
+		_, err := p.store.Append(t.Context(), *late)
+		var condition *eventlog.ConditionError
+		if !errors.As(err, &condition) {
+			t.Errorf("a start that was made meanwhile is made once more: %v", err)
+		}
+		p.open(nil)
+		rest(time.Minute)
+		p.status("dlv_1", outbox.Delivered, 2)
+	})
+}
+
 // With few slots no more attempts are in flight at once, and none is lost.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

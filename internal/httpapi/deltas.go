@@ -102,6 +102,9 @@ func (f *follower) showHeld() {
 func (f *follower) show() {
 	d := f.held
 	f.held = nil
+	if f.sub.Quiet() { // it came before the lease was lost
+		return
+	}
 	loss, missing := f.sub.Lost(), int64(0)
 	if d.Number != 0 {
 		last := &f.shown

@@ -133,6 +133,9 @@ func (l *Lane) Look(mine bool) { l.pool.Look(0, mine) }
 // Heard says that another node has woken a session.
 func (l *Lane) Heard(id event.SessionID) { l.pool.Heard(id) }
 
+// Begun says that another node works on a session.
+func (l *Lane) Begun(id event.SessionID) { l.pool.Begun(id) }
+
 // Wake says that a session may have something to do. It never blocks.
 func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
 

@@ -429,7 +429,7 @@ func TestFromTheStore(t *testing.T) {
 		rest(5 * time.Second)
 		store.ready = append(store.ready, "ses_3")
 		l.Heard("ses_3")
-		rest(100 * time.Millisecond)
+		rest(200 * time.Millisecond)
 		if d.count("ses_3") != 1 {
 			t.Error("what another node woke was not asked for")
 		}

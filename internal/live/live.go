@@ -42,6 +42,7 @@ type Hub struct {
 	far   Far // nil: there are no other nodes
 	shift atomic.Uint64
 	cries sync.WaitGroup
+	held  atomic.Pointer[func() bool] // nil: always
 }
 
 // Far takes deltas to other nodes. Its methods do not block, and are called
@@ -180,10 +181,41 @@ func (s *Subscription) Head() int64 {
 
 // Delta takes the next delta that waits, or gives nil.
 func (s *Subscription) Delta() *Delta {
-	if s.room == nil || !s.deltas {
+	if s.room == nil || !s.deltas || s.Quiet() {
 		return nil
 	}
 	return s.room.take(s)
+}
+
+// Quiet says that no delta is to be shown now: see Hub.Under.
+func (s *Subscription) Quiet() bool {
+	held := s.hub.held.Load()
+	return held != nil && !(*held)()
+}
+
+// Under has deltas shown only while held says so: while this node has its lease.
+// What was published before it lost it waits; Drop says that it never will be
+// shown. It is told once, before anybody subscribes.
+func (h *Hub) Under(held func() bool) { h.held.Store(&held) }
+
+// Drop forgets the deltas that wait to be shown, of all streams: the lease under
+// which they were published has ended, and another node may be at work (I-11).
+// Who waits for them is told that they are lost.
+func (h *Hub) Drop() {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, r := range h.rooms {
+		r.drop()
+		r.lose(h)
+	}
+}
+
+func (r *room) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.subs {
+		s.next = r.count
+	}
 }
 
 // Loss is why deltas are missing.

@@ -373,3 +373,47 @@ func TestFar(t *testing.T) {
 		t.Errorf("%q, want %q", w.log, want)
 	}
 }
+
+// Without the lease no delta is shown, and what was published before it ended
+// never is; who waits for it is told. // I-11
+func TestDeltasUnderALease(t *testing.T) {
+	var h live.Hub
+	held := true
+	h.Under(func() bool { return held })
+	sub := h.Follow("session:a", "")
+	defer sub.Close()
+	part := func() int {
+		if d := sub.Delta(); d != nil {
+			return d.Part
+		}
+		return 0
+	}
+	for n := range 3 {
+		h.Publish("session:a", api.Delta{Part: n + 1})
+	}
+	if got := part(); got != 1 {
+		t.Fatalf("part %d", got)
+	}
+	held = false
+	if got := part(); got != 0 || !sub.Quiet() {
+		t.Errorf("part %d without the lease", got)
+	}
+	held = true // the beat was late
+	if got := part(); got != 2 || sub.Lost() != live.None {
+		t.Errorf("part %d after a beat that was late", got)
+	}
+	<-sub.Bell
+	h.Drop()
+	if got := part(); got != 0 || sub.Lost() == live.None || sub.Lost() != live.None {
+		t.Errorf("part %d of a lease that has ended", got)
+	}
+	select {
+	case <-sub.Bell:
+	default:
+		t.Error("nobody says so")
+	}
+	h.Publish("session:a", api.Delta{Part: 9})
+	if got := part(); got != 9 {
+		t.Errorf("part %d under the next lease", got)
+	}
+}

@@ -113,6 +113,9 @@ func open(t testing.TB, cfg Config) *Store {
 	if cfg.Rows == nil {
 		cfg.Rows = storetest.Rows
 	}
+	if cfg.Conns == 0 {
+		cfg.Conns = 8 // the server's are few, and others may test there too
+	}
 	s, err := Open(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)

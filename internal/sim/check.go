@@ -1,7 +1,7 @@
-// Package sim holds the log of a house to its invariants, event by event and
-// over its streams, and plays seeded histories of the whole house against them:
-// its tests wire the rooms over a real store, let a scripted world answer, and
-// cut the store off at any append.
+// Package sim holds logs to their invariants, event by event, by rules that
+// share nothing with the engine. Its tests play seeded histories of the whole
+// daemon against them: one to five nodes over one store, in a bubble, one port
+// call at a time, with faults, deaths and clients (docs/adr/0016).
 package sim
 
 import (

@@ -288,7 +288,7 @@ func (h *history) drawVerdict(p *parked, roll func(int) bool) verdict {
 		}
 		return proceed
 	}
-	if p.ctx.Err() != nil && p.kind == appends && h.choose.IntN(3) == 0 {
+	if p.ctx.Err() != nil && p.kind != reads && h.choose.IntN(3) == 0 {
 		return lingers
 	}
 	if n.split == errs || h.full && p.kind != reads {

@@ -231,7 +231,7 @@ func (t *twofold) Run(ctx context.Context, c tool.Call) (tool.Result, error) {
 type slow struct{ llm.Model }
 
 func (s slow) Stream(_ context.Context, req *llm.Request, yield func(llm.Part) error) error {
-	time.Sleep(12 * time.Second) // in the bubble
+	<-time.After(12 * time.Second) // in the bubble
 	return s.Model.Stream(context.Background(), req, yield)
 }
 

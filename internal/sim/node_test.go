@@ -153,14 +153,14 @@ func (h *history) crash(n *node) {
 
 // linger lets a request of a caller who is gone land some time, or never.
 func (h *history) linger(n *node, key string, call func()) {
-	h.count("append that lingers")
+	h.count("request that lingers")
 	rest := &node{h: h, name: n.name}
 	h.tallyMu.Lock()
 	h.ghosts = append(h.ghosts, rest)
 	h.tallyMu.Unlock()
 	h.beside.Go(func() {
 		if v := h.sched.park(context.Background(), rest, appends, key+" lingers"); v == proceed || v == late {
-			h.count("append that landed behind its caller's end")
+			h.count("request that landed behind its caller's end")
 			call()
 		}
 	})

@@ -111,7 +111,7 @@ func (s *scheduler) drop(n *node) []*parked {
 	slices.SortStableFunc(mine, func(a, b *parked) int { return strings.Compare(a.key, b.key) })
 	for _, p := range mine {
 		v := gone
-		if p.kind == appends && n.h.world.draw("lingers", p.key, n.h.steps).below(3) == 0 {
+		if (p.kind == appends || p.kind == writes) && n.h.world.draw("lingers", p.key, n.h.steps).below(3) == 0 {
 			v = lingers
 		}
 		p.turn <- v

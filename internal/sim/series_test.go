@@ -94,6 +94,67 @@ func (o *total) String() string {
 	return b.String()
 }
 
+// The figures of a series stand between these lines.
+const (
+	reportBegin = "<!-- sim: written by `make sim` with -sim.report -->"
+	reportEnd   = "<!-- end of sim -->"
+)
+
+// report writes the figures into a document.
+func (s *series) report(path string) error {
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(doc), reportBegin)
+	_, after, whole := strings.Cut(rest, reportEnd)
+	if !ok || !whole {
+		return fmt.Errorf("%s has no place for the figures", path)
+	}
+	o := &s.total
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s\nSeeds %d to %d, %s, on %s/%s, %s, in %v.\n\n| | |\n| --- | ---: |\n", before, reportBegin, s.from, s.from+uint64(o.seeds)-1,
+		time.Now().UTC().Format(time.DateOnly), runtime.GOOS, runtime.GOARCH, runtime.Version(), o.took.Round(time.Second))
+	row := func(what string, n int) { fmt.Fprintf(&b, "| %s | %d |\n", what, n) }
+	row("**histories**", o.seeds)
+	row("**steps**", o.steps)
+	row("**histories with a finding**", len(o.failed))
+	row("seconds of virtual time until all was settled, at the most", int(o.longest/time.Second))
+	for _, of := range reported {
+		n := 0
+		for _, key := range of[1:] {
+			n += o.Tally[key]
+		}
+		row(of[0], n)
+	}
+	b.WriteString(reportEnd + after)
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+// reported are the figures of the report: what a reader calls it, and what is counted.
+var reported = [][]string{
+	{"nodes that died", "crash"},
+	{"nodes that stopped in order", "stop in order"},
+	{"nodes paused", "pause"},
+	{"nodes cut off from the store", "split errors", "split hangs"},
+	{"disks full", "disk full"},
+	{"store calls that failed", "err-before", "err-after"},
+	{"requests that landed behind their caller's end", "request that landed behind its caller's end"},
+	{"sessions and targets taken from a dead node", "taken from the dead"},
+	{"sessions and targets taken from a living node", "taken from the living"},
+	{"taken in the middle of an answer", "taken in the middle of an answer"},
+	{"appends refused: held, fenced, head moved", "append refused: held", "append refused: fenced", "append refused: head moved"},
+	{"model streams cut", "cut"},
+	{"runs", "run.created"},
+	{"model attempts", "model.call.started"},
+	{"tool calls started", "tool.call.started", "tool.call.retrying"},
+	{"tool calls interrupted", "tool.call.interrupted"},
+	{"deliveries attempted", "delivery.attempt.started"},
+	{"contexts compacted", "context.compacted"},
+	{"events followed", "followed"},
+	{"live deltas seen", "delta seen"},
+}
+
 // play plays the series; seeds that break an invariant are errors of t, and
 // their scripts are kept.
 func (s *series) play(t *testing.T) {

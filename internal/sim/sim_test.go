@@ -28,6 +28,7 @@ var (
 	procsFlag   = flag.Int("sim.procs", 0, "processes; 0: one for each processor")
 	keepFlag    = flag.String("sim.keep", "", "folder for the scripts of seeds that failed; empty: one of the system's")
 	mutantsFlag = flag.Bool("sim.mutants", false, "break every guard, not only two")
+	reportFlag  = flag.String("sim.report", "", "document that the figures of a series are written to")
 	partFlag    = flag.String("sim.part", "", "which of the seeds this process plays, as 1/4; used by the processes that are started")
 )
 
@@ -149,6 +150,11 @@ func TestHistories(t *testing.T) {
 	}
 	s.play(t)
 	t.Log(s.total.String())
+	if *reportFlag != "" {
+		if err := s.report(*reportFlag); err != nil {
+			t.Error(err)
+		}
+	}
 	if *fromFlag != 0 || s.count < 300 {
 		return
 	}
@@ -157,7 +163,7 @@ func TestHistories(t *testing.T) {
 		"tool.call.retrying", "model.retry.scheduled", "context.compacted", "contract.repair.requested", "delivery.delivered", "delivery.dead_lettered",
 		"crash-before", "crash-after", "err-before", "err-after", "late", "cut", "twice", "pause", "split errors", "split hangs", "disk full", "news lost",
 		"stop in order", "taken from the dead", "taken from the living", "taken in the middle of an answer", "append refused: held", "append refused: fenced",
-		"append refused: head moved", "append that landed behind its caller's end", "known key", "key conflict", "refused input_contract_violated",
+		"append refused: head moved", "request that landed behind its caller's end", "known key", "key conflict", "refused input_contract_violated",
 		"snapshot saved", "snapshot loaded", "followed", "delta seen", "delta from another node", "delta lost on the way",
 	} {
 		if s.total.Tally[what] == 0 {

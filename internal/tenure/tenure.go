@@ -39,7 +39,10 @@ type Config struct {
 	// Look is called when there may be work to take that nobody will tell of:
 	// another node's lease has ended. With mine also when this one's own has begun
 	// anew.
-	Look   func(mine bool)
+	Look func(mine bool)
+	// Lapsed is called when the lease has ended, before the next one counts. It
+	// must not call back.
+	Lapsed func()
 	Logger *slog.Logger
 }
 
@@ -316,6 +319,9 @@ func (t *Tenure) lapsed(m *term) {
 			"node", t.cfg.Node.ID, "failed_beats", t.failing)
 	}
 	m.finish()
+	if t.cfg.Lapsed != nil {
+		t.cfg.Lapsed()
+	}
 }
 
 // lose ends the term.

@@ -68,9 +68,11 @@ type Source[K comparable] struct {
 const (
 	everyLook = time.Second            // at the latest: a signal may be lost
 	everyMine = 30                     // looks, of which one asks for its own too
-	yieldLook = 250 * time.Millisecond // after a wake that was left to others
-	heardLook = 50 * time.Millisecond  // after others' wakes, which they may begin themselves
+	calmLook  = 5 * time.Second        // while it is heard that others begin what they wake
+	yieldLook = 400 * time.Millisecond // after a wake that was left to others
+	heardLook = 150 * time.Millisecond // after another's wake of a key that nobody was heard to begin; longer while that takes them longer
 	takeMost  = 16                     // keys at once: who asks at the same time gets as many
+	mostHeard = 4096                   // keys of which it is remembered that another woke them
 )
 
 // Pool runs the workers. Stop it once, or again.
@@ -92,10 +94,19 @@ type Pool[K comparable] struct {
 	timers  map[K]*time.Timer
 	stopped bool
 	look    time.Time // when the source is to be looked at next
+	wanted  bool      // there is a reason for that look
 	open    time.Time // from when on a look takes more than a share
 	mine    bool      // that look asks for this pool's own too
 	more    bool      // the source had more than there were places
 	failing bool      // the last question to the source failed
+	looks   int
+	looked  time.Time // when it was looked at last
+
+	heard   map[K]time.Time // what others woke and nobody was heard to begin, and when
+	left    int             // how many were heard of long enough ago, and are to be asked for
+	tell    time.Time       // when heard is to be gone through; zero: there is no need
+	settled time.Time       // when another was last heard to begin what was woken
+	usual   time.Duration   // how long that takes them, on a moving average
 }
 
 // New makes a pool in which at most most keys are worked on at once; 0: all.
@@ -104,7 +115,7 @@ func New[K comparable](most int, work Work[K]) *Pool[K] {
 	return &Pool[K]{
 		work: work, most: most, ctx: ctx, cancel: cancel, draining: make(chan struct{}),
 		active: map[K]*Worker{}, waiting: list.New(), queued: map[K]bool{}, timers: map[K]*time.Timer{},
-		poked: make(chan struct{}, 1),
+		poked: make(chan struct{}, 1), heard: map[K]time.Time{},
 	}
 }
 
@@ -116,7 +127,7 @@ func (p *Pool[K]) Draw(s Source[K]) {
 	if p.stopped {
 		return
 	}
-	p.source, p.mine, p.look = &s, true, time.Now()
+	p.source, p.mine, p.look, p.wanted = &s, true, time.Now(), true
 	p.running.Go(p.draw)
 }
 
@@ -131,17 +142,24 @@ func (p *Pool[K]) Look(within time.Duration, mine bool) {
 
 // lookBy brings the next look forward; the lock is held.
 func (p *Pool[K]) lookBy(at time.Time) {
+	p.wanted = true
 	if at.Before(p.look) {
 		p.look = at
-		select {
-		case p.poked <- struct{}{}:
-		default:
-		}
+		p.poke()
 	}
 }
 
-// Heard says that another process woke a key. Who works on it here is rung; else
-// the source says whose it is.
+func (p *Pool[K]) poke() {
+	select {
+	case p.poked <- struct{}{}:
+	default:
+	}
+}
+
+// Heard says that another process woke a key. Who works on it here is rung. Else
+// the other one most likely begins it itself: where that is not heard of soon,
+// the source is asked for as many keys as were left so. To ask at once would take
+// from under its hands what the other one begins.
 func (p *Pool[K]) Heard(key K) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,14 +175,43 @@ func (p *Pool[K]) Heard(key K) {
 	if !now.Before(p.open) {
 		p.open = now.Add(yieldLook)
 	}
-	p.lookBy(now.Add(heardLook))
+	if _, known := p.heard[key]; known || p.source == nil {
+		return
+	}
+	if len(p.heard) >= mostHeard {
+		p.lookBy(now.Add(p.patience()))
+		return
+	}
+	p.heard[key] = now
+	if p.tell.IsZero() {
+		p.tell = now.Add(p.patience())
+		p.poke()
+	}
+}
+
+// Begun says that another process did something with a key that was no wake: it
+// works on it.
+func (p *Pool[K]) Begun(key K) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at, known := p.heard[key]; known {
+		delete(p.heard, key)
+		p.settled = time.Now()
+		p.usual += (p.settled.Sub(at) - p.usual) / 8
+	}
+}
+
+// patience is how long another has to begin what it woke: under load all takes
+// longer, and what is taken from it then makes for more load. The lock is held.
+func (p *Pool[K]) patience() time.Duration {
+	return min(max(heardLook, 4*p.usual), everyLook)
 }
 
 // draw looks at the source until the pool stops.
 func (p *Pool[K]) draw() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for looks := 1; ; {
+	for {
 		select {
 		case <-timer.C:
 		case <-p.poked:
@@ -176,28 +223,76 @@ func (p *Pool[K]) draw() {
 			p.mu.Unlock()
 			return
 		}
-		now := time.Now()
-		if now.Before(p.look) {
-			timer.Reset(p.look.Sub(now))
-			p.mu.Unlock()
-			continue
-		}
-		free, next := p.free(now)
-		if looks++; looks%everyMine == 0 {
-			p.mine = true
-		}
-		mine := p.mine
-		if mine {
-			free += len(p.active) + len(p.timers)
-		}
-		p.mine, p.more, p.look = false, free <= 0, next
+		limit, mine, whole := p.ask(time.Now())
 		p.mu.Unlock()
-		if free > 0 {
-			p.take(free, mine)
+		if limit > 0 {
+			p.take(limit, mine, whole)
 		}
 		p.mu.Lock()
-		timer.Reset(time.Until(p.look))
+		next := p.look
+		if !p.tell.IsZero() && p.tell.Before(next) {
+			next = p.tell
+		}
+		timer.Reset(time.Until(next))
 		p.mu.Unlock()
+	}
+}
+
+// ask says how many keys the source is to be asked for now; whole: for all that
+// there may be, and not only for what others left. The lock is held.
+func (p *Pool[K]) ask(now time.Time) (limit int, mine, whole bool) {
+	p.count(now)
+	look := !now.Before(p.look)
+	if look && !p.wanted && now.Sub(p.settled) < everyLook && now.Sub(p.looked) < calmLook {
+		p.look, look = now.Add(everyLook), false
+	}
+	if look {
+		limit, next := p.free(now)
+		if p.looks++; p.looks%everyMine == 0 {
+			p.mine = true
+		}
+		if mine = p.mine; mine {
+			limit += len(p.active) + len(p.timers)
+		}
+		p.mine, p.more, p.left, p.looked = false, limit <= 0, 0, now
+		p.look, p.wanted = next, next.Equal(p.open)
+		return limit, mine, true
+	}
+	if p.left == 0 {
+		return 0, false, false
+	}
+	limit, next := p.free(now)
+	switch limit = min(limit, p.left); {
+	case limit > 0:
+		p.left -= limit
+	case p.full(): // asked for when there is a place
+		p.more, p.left = true, 0
+	}
+	if p.left > 0 {
+		p.tell = now
+		if limit <= 0 {
+			p.tell = next
+		}
+	}
+	return limit, false, false
+}
+
+// count notes what was heard of long enough ago; the lock is held.
+func (p *Pool[K]) count(now time.Time) {
+	if p.tell.IsZero() || now.Before(p.tell) {
+		return
+	}
+	p.tell = time.Time{}
+	patience := p.patience()
+	for key, at := range p.heard {
+		due := at.Add(patience)
+		switch {
+		case !now.Before(due):
+			delete(p.heard, key)
+			p.left++
+		case p.tell.IsZero() || due.Before(p.tell):
+			p.tell = due
+		}
 	}
 }
 
@@ -218,12 +313,12 @@ func (p *Pool[K]) free(now time.Time) (keys int, next time.Time) {
 }
 
 // take begins what the source gives.
-func (p *Pool[K]) take(limit int, mine bool) {
+func (p *Pool[K]) take(limit int, mine, whole bool) {
 	keys, err := p.source.Take(p.ctx, limit, mine)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.mine = p.mine || mine
+		p.mine, p.wanted = p.mine || mine, true
 		if p.ctx.Err() == nil && p.source.Failed != nil && !p.failing {
 			p.source.Failed(err)
 		}
@@ -242,10 +337,10 @@ func (p *Pool[K]) take(limit int, mine bool) {
 			p.begin(key)
 		}
 	}
-	if len(keys) >= limit {
+	if whole && len(keys) >= limit {
 		p.more = true
 		if !p.full() {
-			p.look = time.Now()
+			p.look, p.wanted = time.Now(), true
 		}
 	}
 }
@@ -366,6 +461,7 @@ func (p *Pool[K]) begin(key K) {
 		t.Stop()
 		delete(p.timers, key)
 	}
+	delete(p.heard, key)
 	bell := make(chan struct{}, 1)
 	w := &Worker{Bell: bell, Draining: p.draining, bell: bell, mu: &p.mu}
 	p.active[key] = w

@@ -334,6 +334,76 @@ func TestDrainGivesAway(t *testing.T) {
 	})
 }
 
+// What another process woke is asked for only where nobody is heard to begin it,
+// and then no more than that; while news come that others begin what they wake
+// the source has some rest.
+func TestHeardAndBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var asked []int
+		var at []time.Time
+		p := workers.New(0, func(context.Context, string, *workers.Worker) time.Time { return time.Time{} })
+		p.Draw(workers.Source[string]{Take: func(_ context.Context, limit int, _ bool) ([]string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked, at = append(asked, limit), append(at, time.Now())
+			return slices.Repeat([]string{"x"}, min(limit, 2)), nil
+		}})
+		defer p.Stop(t.Context())
+		reset := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			asked, at = nil, nil
+		}
+		wait(10 * time.Millisecond)
+		reset()
+		p.Heard("a")
+		p.Heard("b")
+		wait(5 * time.Millisecond)
+		p.Heard("c")
+		p.Begun("b")
+		p.Begun("b")
+		p.Begun("nobody")
+		wait(300 * time.Millisecond)
+		if !slices.Equal(asked, []int{1, 1}) { // a and c, each in its time
+			t.Errorf("asked for %v", asked)
+		}
+		reset()
+		for range 200 { // 20 seconds
+			p.Heard("d")
+			wait(20 * time.Millisecond)
+			p.Begun("d")
+			wait(80 * time.Millisecond)
+		}
+		if n := len(at); n < 3 || n > 5 {
+			t.Errorf("%d looks in 20 seconds in which all was begun", n)
+		}
+		reset()
+		wait(5 * time.Second)
+		if n := len(at); n < 4 || n > 6 {
+			t.Errorf("%d looks in 5 seconds without news", n)
+		}
+		for range 40 { // others have become slow
+			p.Heard("e")
+			wait(140 * time.Millisecond)
+			p.Begun("e")
+		}
+		reset()
+		p.Heard("f")
+		wait(400 * time.Millisecond)
+		p.Begun("f")
+		if len(asked) > 1 {
+			t.Errorf("asked for %v in 400 ms, where others take 140 ms", asked)
+		}
+		reset()
+		p.Look(0, false)
+		wait(time.Millisecond)
+		if len(asked) == 0 {
+			t.Error("a look that was asked for was not made")
+		}
+	})
+}
+
 // Work that comes through one process is spread: it keeps its share, another
 // takes its share, and what is left goes to whoever asks, a few at a time.
 func TestSpread(t *testing.T) {
@@ -375,7 +445,7 @@ func TestSpread(t *testing.T) {
 			synctest.Wait()
 			b.Heard(key)
 		}
-		wait(100 * time.Millisecond)
+		wait(250 * time.Millisecond)
 		if a.Active() != 8 || b.Active() != 20 {
 			t.Errorf("%d and %d at work, their shares are 8 and 20", a.Active(), b.Active())
 		}
