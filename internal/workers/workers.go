@@ -98,7 +98,6 @@ type Pool[K comparable] struct {
 	open    time.Time // from when on a look takes more than a share
 	mine    bool      // that look asks for this pool's own too
 	more    bool      // the source had more than there were places
-	failing bool      // the last question to the source failed
 	looks   int
 	looked  time.Time // when it was looked at last
 
@@ -107,6 +106,7 @@ type Pool[K comparable] struct {
 	tell    time.Time       // when heard is to be gone through; zero: there is no need
 	settled time.Time       // when another was last heard to begin what was woken
 	usual   time.Duration   // how long that takes them, on a moving average
+	failing bool            // the last question to the source failed
 }
 
 // New makes a pool in which at most most keys are worked on at once; 0: all.
