@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
+	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
 // sharedDatabase makes a schema for a test in the database of the tests, and
@@ -335,4 +336,40 @@ func TestNotReadyWithoutALease(t *testing.T) {
 	eventually(t, "a node without a lease is not ready", func() bool { return !ready() })
 	cut.off.Store(false)
 	eventually(t, "it is ready again", ready)
+}
+
+// A node that starts hears at once what others write, also before its rooms are
+// made: it is told to nobody then. Under the race detector.
+func TestNewsWhileANodeIsMade(t *testing.T) {
+	database := sharedDatabase(t)
+	other, err := postgres.Open(t.Context(), postgres.Config{
+		URL: database, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, Program: session.StateVersion, CheckSnapshot: eventlog.CheckSnapshot,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for ctx.Err() == nil {
+			id, err := event.NewSessionID(rand.Reader)
+			if err == nil {
+				_, err = other.Append(ctx, eventlog.Append{Entries: []eventlog.Entry{{Stream: id.Stream(), Events: []event.Event{
+					{SessionID: id, UserID: "u", Data: &event.SessionCreated{}}, {SessionID: id, UserID: "u", Data: &event.InterruptRequested{}}}}}})
+			}
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	d, err := daemon.Open(t.Context(), sharedConfig(t, database, ""), daemon.Options{})
+	cancel()
+	writing.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.Stop(context.Background()), other.Close(context.Background())); err != nil {
+		t.Error(err)
+	}
 }

@@ -17,8 +17,11 @@ import (
 
 // runTool runs one call whose start is recorded.
 func (d *drive) runTool(ctx context.Context, key actKey, st *session.State) outcome {
-	if d.mayAct(ctx) != nil && ctx.Err() == nil {
+	switch err := d.mayAct(ctx); {
+	case err != nil && ctx.Err() == nil:
 		return outcome{key: key, lost: true}
+	case err != nil: // stopped while a late beat was waited for: it does not begin any more
+		return d.toolOutcome(key, neverRan(key))
 	}
 	began := time.Now()
 	o := d.callTool(ctx, st, key.call)

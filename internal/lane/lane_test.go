@@ -67,13 +67,14 @@ func (d *driver) Drive(ctx context.Context, _ eventlog.Term, st *session.State, 
 		all += x
 	}
 	d.most = max(d.most, all)
+	took := d.took
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.now[id]--
 	}()
-	timer := time.After(d.took)
+	timer := time.After(took)
 	for done := false; !done; {
 		select {
 		case <-timer:
@@ -148,13 +149,26 @@ func (s spell) Held() bool                      { return s.ctx.Err() == nil }
 func (s spell) Await(ctx context.Context) error { return errors.Join(s.ctx.Err(), ctx.Err()) }
 func (s spell) Context() context.Context        { return s.ctx }
 
-func (t *term) Share() int           { return t.share }
-func (t *term) Grace() time.Duration { return time.Until(t.grace) }
+func (t *term) Share() int { return t.share }
+
+func (t *term) Grace() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Until(t.grace)
+}
 
 func (t *term) Rest(s event.Stream, _ int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rests = append(t.rests, s)
+	t.mine = slices.DeleteFunc(t.mine, func(id event.SessionID) bool { return id.Stream() == s })
+}
+
+// set changes what the store says.
+func (t *term) set(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
 }
 
 func (t *term) Yield(s event.Stream) {
@@ -179,6 +193,19 @@ func (t *term) take(_ context.Context, id eventlog.NodeID, kind eventlog.Kind, l
 		out, t.ready, t.mine = append(out, t.ready[0].Stream()), t.ready[1:], append(t.mine, t.ready[0])
 	}
 	return out, nil
+}
+
+// began says how many drives there were, working how many of a session there are.
+func (d *driver) began() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.drives)
+}
+
+func (d *driver) working(id event.SessionID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now[id]
 }
 
 // driven gives the drives so far, in their order.
@@ -494,13 +521,13 @@ func TestLeaseEnds(t *testing.T) {
 		rest(time.Second)
 		store.end()
 		synctest.Wait()
-		if d.now["ses_1"] != 0 || len(store.rests)+len(store.yields) != 0 {
-			t.Errorf("%d at work, let go of %v %v", d.now["ses_1"], store.rests, store.yields)
+		if d.working("ses_1") != 0 || len(store.rests)+len(store.yields) != 0 {
+			t.Errorf("%d at work, let go of %v %v", d.working("ses_1"), store.rests, store.yields)
 		}
 		l.Wake("ses_2")
 		rest(time.Minute)
-		if len(d.driven()) != 1 {
-			t.Errorf("work began without a lease: %v", d.driven())
+		if d.began() != 1 {
+			t.Errorf("work began without a lease: %v", d.drives)
 		}
 		d.mu.Lock()
 		d.took = time.Second
@@ -509,7 +536,7 @@ func TestLeaseEnds(t *testing.T) {
 		store.set(func() { store.grace = time.Now().Add(time.Second) })
 		l.Look(true)
 		rest(900 * time.Millisecond)
-		if len(d.driven()) != 1 {
+		if d.began() != 1 {
 			t.Error("the grace was not kept")
 		}
 		rest(2 * time.Second)
