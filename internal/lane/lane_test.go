@@ -127,13 +127,6 @@ func (t *term) begin() {
 	t.ctx, t.end = context.WithCancel(context.Background())
 }
 
-// set changes what the store says while nothing asks it.
-func (t *term) set(f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f()
-}
-
 func (t *term) Node() eventlog.NodeID { return "n" }
 
 func (t *term) Term() eventlog.Term {
@@ -206,13 +199,6 @@ func (d *driver) working(id event.SessionID) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.now[id]
-}
-
-// driven gives the drives so far, in their order.
-func (d *driver) driven() []event.SessionID {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.drives)
 }
 
 func (d *driver) count(id event.SessionID) int {
@@ -459,8 +445,8 @@ func TestFromTheStore(t *testing.T) {
 		store.set(func() { store.ready = append(store.ready, "ses_2") })
 		l.Wake("ses_2")
 		rest(1100 * time.Millisecond)
-		if !slices.Equal(d.driven(), []event.SessionID{"ses_1", "ses_2"}) {
-			t.Errorf("drives %v", d.driven())
+		if !slices.Equal(d.drives, []event.SessionID{"ses_1", "ses_2"}) {
+			t.Errorf("drives %v", d.drives)
 		}
 		l.Heard("ses_2")
 		synctest.Wait()
@@ -490,7 +476,7 @@ func TestFromTheStore(t *testing.T) {
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, store := newDriver(), newTerm()
-		store.set(func() { store.share = 1 })
+		store.share = 1
 		l := newLane(d, func(c *lane.Config) { c.Tenure, c.Take = store, store.take })
 		defer l.Stop(t.Context())
 		l.Start()
@@ -541,7 +527,7 @@ func TestLeaseEnds(t *testing.T) {
 		}
 		rest(2 * time.Second)
 		if d.count("ses_1") != 2 || d.loads["ses_1"] != 2 {
-			t.Errorf("drives %v", d.driven())
+			t.Errorf("drives %v", d.drives)
 		}
 	})
 }
