@@ -46,7 +46,6 @@ func large(ctx context.Context, b *bench) error {
 
 // filled is a store with sessions in it.
 type filled struct {
-	name string
 	daemon.Store
 	close func(context.Context) error
 	ids   []event.SessionID
