@@ -446,7 +446,7 @@ func (d *drive) neverBegan() {
 		if c.State != session.CallStarted || c.Epoch != d.st.Epoch || d.acts[key] != nil {
 			continue
 		}
-		d.pending = append(d.pending, d.toolOutcome(key, neverRan(key)))
+		d.pending = append(d.pending, d.toolOutcome(key, neverRan(key), time.Time{}))
 	}
 }
 
