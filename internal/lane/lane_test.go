@@ -484,7 +484,7 @@ func TestShare(t *testing.T) {
 		l.Wake("ses_1")
 		store.set(func() { store.ready = append(store.ready, "ses_2") })
 		l.Wake("ses_2")
-		rest(200 * time.Millisecond)
+		rest(100 * time.Millisecond)
 		if d.count("ses_2") != 0 {
 			t.Error("it did not leave it to others")
 		}
