@@ -468,6 +468,48 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
+// A question is answered at the subject of a node and nowhere else: who can ask
+// must not have this node speak where he cannot himself.
+func TestAnswersGoToNodes(t *testing.T) {
+	s := serve(t)
+	b := join(t, "b", s.ClientURL()).connected()
+	far := b.hear()
+	defer far.Close()
+	evil, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer evil.Close()
+	heard := make(chan *nats.Msg, 16)
+	if _, err := evil.ChanSubscribe(">", heard); err != nil {
+		t.Fatal(err)
+	}
+	good := nodeSubject + "a." + session
+	for _, reply := range []string{
+		"$JS.API.STREAM.DELETE.x", allSubject, liveSubject + session, nodeSubject + "a", nodeSubject + "a.ses_2", nodeSubject + "." + session, "x." + good, good + ".x", good,
+	} {
+		if err := evil.PublishRequest(liveSubject+session, reply, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	timeout := time.After(limit)
+	for {
+		select {
+		case m := <-heard:
+			if string(m.Data) != "{}" {
+				continue // the questions themselves, and what nodes say of themselves
+			}
+			if m.Subject != good {
+				t.Errorf("an answer at %s", m.Subject)
+				continue
+			}
+			return // it was asked for last
+		case <-timeout:
+			t.Fatal("no answer")
+		}
+	}
+}
+
 // Streams whose ids cannot be part of a subject, and those of targets, stay at home.
 func TestSubjects(t *testing.T) {
 	for s, want := range map[event.Stream]bool{

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -132,7 +133,7 @@ func (b *Bus) take(m *nats.Msg) {
 	}
 	if len(m.Data) == 0 {
 		b.mu.Lock()
-		if e := b.ears[s]; e != nil && e.on && m.Reply != "" {
+		if e := b.ears[s]; e != nil && e.on && answers(m.Reply, s) {
 			b.enqueue(item{stream: s, to: m.Reply})
 		}
 		b.mu.Unlock()
@@ -151,6 +152,15 @@ func (b *Bus) take(m *nats.Msg) {
 	if lost {
 		b.cfg.Hub.Lost(s)
 	}
+}
+
+// answers says whether a subject is one at which a node hears who listens to a
+// stream. To others nothing is sent: who asks says where the answer goes, and may be
+// somebody who could not speak there himself.
+func answers(subject string, s event.Stream) bool {
+	node, ok := strings.CutPrefix(subject, nodeSubject)
+	node, id, dot := strings.Cut(node, ".")
+	return ok && dot && wellFormed(node) && id == sessionOf(s)
 }
 
 // heed looks at what a node tells all others.

@@ -184,6 +184,8 @@ func (b *Bus) flush(l *link, limit int) error {
 	b.queue, b.queued, b.allLost = nil, 0, false
 	if len(lossy) > 0 {
 		b.lossy = map[event.Stream]bool{}
+	} else {
+		lossy = nil // it stays where it is, and is not looked at without the lock
 	}
 	b.mu.Unlock()
 	err := b.sendAll(l, limit, queue)

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"bufio"
-	"context"
-	"crypto/rand"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/holdfast-dev/holdfast/internal/storetest"
 )
 
 // block is a fenced block of the README, with the comment that stands before it.
@@ -50,7 +46,7 @@ func TestReadme(t *testing.T) {
 	if err := os.Mkdir(clone, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	database, away := readmeDatabase(t)
+	database, away := storetest.DatabaseIf(t)
 	sh := newShell(t, clone, filepath.Dir(bin), "HOLDFAST_DATABASE_URL="+database)
 	var out, errOut string
 	ran, ranThere := 0, 0
@@ -103,48 +99,6 @@ func TestReadme(t *testing.T) {
 	if away != nil {
 		t.Skipf("all but what needs PostgreSQL was run (HOLDFAST_TEST_DATABASE names one): %v", away)
 	}
-}
-
-// readmeDatabase makes a schema in the database of the tests. away: there is none.
-// Where all tests must run there is one, or this one fails.
-func readmeDatabase(t *testing.T) (address string, away error) {
-	t.Helper()
-	base := os.Getenv("HOLDFAST_TEST_DATABASE")
-	must := base != "" || os.Getenv("CI") != ""
-	if base == "" {
-		base = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
-	}
-	schema := "readme_" + strings.ToLower(rand.Text()[:12])
-	do := func(text string) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		conn, err := pgx.Connect(ctx, base)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, text)
-		return err
-	}
-	if err := do("CREATE SCHEMA " + schema); err != nil {
-		if must {
-			t.Fatalf("no PostgreSQL for the tests: %v", err)
-		}
-		return "", err
-	}
-	t.Cleanup(func() {
-		if err := do("DROP SCHEMA " + schema + " CASCADE"); err != nil {
-			t.Error(err)
-		}
-	})
-	u, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	q.Set("search_path", schema)
-	u.RawQuery = q.Encode()
-	return u.String(), nil
 }
 
 // shell is one bash that runs blocks of commands, the daemon among them.

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
@@ -108,6 +109,7 @@ type Daemon struct {
 	exporter  *otlp.Exporter // nil: nothing is sent
 	bus       *bus.Bus       // nil: there is none
 	far       bool           // deltas go another way than over a bus
+	wired     atomic.Bool    // the rooms are made; until then there is nobody to tell
 
 	// Of a cluster: other nodes use the store too.
 	shared bool
@@ -147,6 +149,7 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 		}
 		return nil, errors.Join(err, d.closeStore(ctx))
 	}
+	d.wired.Store(true)
 	return d, nil
 }
 

@@ -120,6 +120,9 @@ func (d *Daemon) leaseTTL(opt Options) time.Duration {
 // Committed runs on the log's writer, in the order of commits: it counts, rings
 // who reads the streams, and wakes the rooms whose work may have come.
 func (d *Daemon) Committed(stamps []eventlog.Stamp) {
+	if !d.wired.Load() {
+		return
+	}
 	d.metrics.Committed(stamps)
 	if d.exporter != nil {
 		d.exporter.Committed(stamps)
@@ -130,27 +133,32 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 		if !eventlog.Wakes(s.Events) {
 			continue
 		}
-		if id, ok := s.Stream.Session(); ok && d.lane != nil {
+		if id, ok := s.Stream.Session(); ok {
 			d.lane.Wake(id)
 		}
-		if id, ok := s.Stream.Target(); ok && d.delivery != nil {
+		if id, ok := s.Stream.Target(); ok {
 			d.delivery.Wake(id)
 		}
 	}
 }
 
 // Heard is told what other nodes have committed. It must not block.
+// What comes while the rooms are being made is told to nobody: they begin with a
+// look at all there is.
 func (d *Daemon) Heard(news []eventlog.News) {
+	if !d.wired.Load() {
+		return
+	}
 	for _, n := range news {
 		d.hub.Tell(n.Stream, n.Head)
-		if id, ok := n.Stream.Session(); ok && d.lane != nil {
+		if id, ok := n.Stream.Session(); ok {
 			if n.Wakes {
 				d.lane.Heard(id)
 			} else {
 				d.lane.Begun(id)
 			}
 		}
-		if id, ok := n.Stream.Target(); ok && d.delivery != nil {
+		if id, ok := n.Stream.Target(); ok {
 			if n.Wakes {
 				d.delivery.Heard(id)
 			} else {

@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,9 +20,15 @@ func TokenPath(cfg *config.Config) string {
 	return filepath.Join(cfg.Path(cfg.DataDir), "admin.token")
 }
 
+// firstID is what the drawn admin token of a first start has for an id: the same
+// in every process, so that of several nodes which begin on an empty database at
+// one moment the store lets one add its token.
+var firstID [8]byte
+
 // FirstToken makes the admin token of the first start: given, when that is not
 // empty, else drawn and written to a file of mode 0600, whose path is returned.
-// Where tokens exist it does nothing.
+// Where tokens exist, or another node makes the first one at this moment, it does
+// nothing.
 func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err error) {
 	have, err := d.store.ListTokens(ctx)
 	if err != nil || len(have) > 0 {
@@ -44,7 +52,7 @@ func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err
 		}
 		return "", nil
 	}
-	text, row, err := httpapi.NewToken(d.random, "first", "admin", "", time.Now())
+	text, row, err := httpapi.NewToken(io.MultiReader(bytes.NewReader(firstID[:]), d.random), "first", "admin", "", time.Now())
 	if err != nil {
 		return "", err
 	}
@@ -53,6 +61,10 @@ func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err
 		return "", err
 	}
 	if err := d.store.AddToken(ctx, row); err != nil {
+		have, lerr := d.store.ListTokens(ctx)
+		if lerr == nil && len(have) > 0 { // another node began at the same moment
+			err = nil
+		}
 		return "", errors.Join(err, os.Remove(path))
 	}
 	return path, nil

@@ -206,6 +206,7 @@ func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker, t
 	}
 	row, err := r.cfg.Store.NextDelivery(ctx, id)
 	if errors.Is(err, eventlog.ErrNotFound) {
+		w.Gives()
 		r.cfg.Tenure.Rest(id.Stream(), head.Seq) // what came after this head wakes it again
 		return due, false, nil
 	}

@@ -34,10 +34,7 @@ func (d *drive) callSummary(ctx context.Context, key actKey, st *session.State) 
 	if errors.Is(ctx.Err(), context.Canceled) {
 		failure = llm.Errorf(llm.Aborted, session.TextTurnInterrupted)
 	}
-	now, nerr := d.e.cfg.Log.Now(context.WithoutCancel(ctx))
-	if nerr != nil {
-		now = time.Now()
-	}
+	now := d.stamp(ctx)
 	return d.summaryFailed(key, &c.answer, failure, now, d.e.jitter())
 }
 

@@ -446,10 +446,15 @@ func (d *drive) neverBegan() {
 		if c.State != session.CallStarted || c.Epoch != d.st.Epoch || d.acts[key] != nil {
 			continue
 		}
-		end := failed("the run was stopped before the call began").result
-		if c.Attempt > 1 { // an earlier attempt may have had its effect
-			end = session.ToolOutcome{Stopped: true}
-		}
-		d.pending = append(d.pending, d.toolOutcome(key, toolResult{result: end}))
+		d.pending = append(d.pending, d.toolOutcome(key, neverRan(key), time.Time{}))
 	}
+}
+
+// neverRan is what comes of an attempt of a call whose start is recorded and that
+// was stopped before it began.
+func neverRan(key actKey) toolResult {
+	if key.attempt > 1 { // an earlier attempt may have had its effect
+		return toolResult{result: session.ToolOutcome{Stopped: true}}
+	}
+	return toolResult{result: failed("the run was stopped before the call began").result}
 }

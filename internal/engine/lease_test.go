@@ -162,6 +162,47 @@ func TestNoActWithoutLease(t *testing.T) {
 	}
 }
 
+// A tool whose start waits for a beat that is late, and that is stopped
+// meanwhile, does not begin: not even one that never looks at its context. // I-11
+func TestStoppedBeforeTheLeaseCame(t *testing.T) {
+	for _, interrupt := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLease()
+			f := newFake("act", tool.Write, gives("done"))
+			h, p := staged(t, []step{func(ctx context.Context, req *llm.Request, yield func(llm.Part) error) error {
+				l.late()
+				return call("act", "{}")(ctx, req, yield)
+			}}, f)
+			defer h.close()
+			s := h.session(&api.CreateSession{})
+			id := h.submit(s, "1")
+			life := h.beginUnder(h.leased(f), s.ID, l)
+			synctest.Wait()
+			h.stop(s, id, interrupt)
+			life.ring()
+			<-time.After(time.Second)
+			synctest.Wait()
+			if f.runs() != 0 || p.asked() != 1 {
+				t.Errorf("ran %d times", f.runs())
+			}
+			l.beat()
+			<-time.After(time.Minute)
+			synctest.Wait()
+			h.status(id, map[bool]string{false: "cancelled", true: "interrupted"}[interrupt])
+			if f.runs() != 0 {
+				t.Errorf("ran %d times", f.runs())
+			}
+			for _, d := range all[*event.ToolInterrupted](h, s.ID) {
+				if d.Outcome == "unknown" {
+					t.Error("the outcome of a call that never began is told as unknown")
+				}
+			}
+			life.drain()
+			h.verify()
+		})
+	}
+}
+
 // No delta is published without a lease; the text is in the log in the end. // I-11 I-17
 func TestNoDeltaWithoutLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

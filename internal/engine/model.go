@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -42,10 +41,7 @@ func (d *drive) callModel(ctx context.Context, key actKey, st *session.State) ou
 	if errors.Is(ctx.Err(), context.Canceled) {
 		failure = llm.Errorf(llm.Aborted, session.TextTurnInterrupted)
 	}
-	now, nerr := d.e.cfg.Log.Now(context.WithoutCancel(ctx))
-	if nerr != nil {
-		now = time.Now()
-	}
+	now := d.stamp(ctx)
 	jitter := d.e.jitter()
 	return outcome{key: key, events: func(s *session.State) ([]event.Event, []event.Blob) {
 		if !waitsFor(s, key) {

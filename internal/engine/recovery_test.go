@@ -2,6 +2,8 @@ package engine_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -415,5 +417,35 @@ func TestCutAndDrivenAgainByTheSameOwner(t *testing.T) {
 		if got := p.results(1); charge.runs() != 1 || got[0] != interrupted {
 			t.Errorf("ran %d times, the model reads %q", charge.runs(), got)
 		}
+	})
+}
+
+// A log that ends before what was read from it has lost commits: the drive says
+// so and ends, for whoever reads it anew, instead of asking for ever.
+func TestLogThatLostCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, p := staged(t, []step{say("done")})
+		defer h.close()
+		s := h.session(&api.CreateSession{})
+		id := h.submit(s, "1")
+		eng, log := h.faultyEngine("gen_1")
+		asked := 0
+		log.set(func(eventlog.Append) (error, error) {
+			if asked++; asked > 1000 {
+				return eventlog.ErrClosed, nil
+			}
+			return fmt.Errorf("%w: a test says so", eventlog.ErrHeadMoved), nil
+		}, nil)
+		l := h.begin(eng, s.ID)
+		<-l.done
+		if asked != 1 || l.err == nil || errors.Is(l.err, eventlog.ErrFenced) || p.asked() != 0 {
+			t.Errorf("%d appends, %d requests, %v", asked, p.asked(), l.err)
+		}
+		h.status(id, h.run(id).Status)
+		log.set(nil, nil)
+		again := h.begin(eng, s.ID)
+		synctest.Wait()
+		h.status(id, "completed")
+		again.drain()
 	})
 }

@@ -17,8 +17,11 @@ import (
 
 // runTool runs one call whose start is recorded.
 func (d *drive) runTool(ctx context.Context, key actKey, st *session.State) outcome {
-	if d.mayAct(ctx) != nil && ctx.Err() == nil {
+	switch err := d.mayAct(ctx); {
+	case err != nil && ctx.Err() == nil:
 		return outcome{key: key, lost: true}
+	case err != nil: // stopped while a late beat was waited for: it does not begin any more
+		return d.toolOutcome(key, neverRan(key), time.Time{})
 	}
 	began := time.Now()
 	o := d.callTool(ctx, st, key.call)
@@ -26,13 +29,28 @@ func (d *drive) runTool(ctx context.Context, key actKey, st *session.State) outc
 	if errors.Is(ctx.Err(), context.Canceled) && o.err {
 		o.result.Stopped = true
 	}
-	return d.toolOutcome(key, o)
+	var now time.Time
+	if o.result.Unknown || o.result.Timeout { // it may be made again, at a time of the store's clock (I-16)
+		now = d.stamp(ctx)
+	}
+	return d.toolOutcome(key, o, now)
 }
 
-// toolOutcome tells what came of a call; now and chance are fixed here, so that
-// it is told the same however often the append is made anew.
-func (d *drive) toolOutcome(key actKey, o toolResult) outcome {
-	now, jitter := time.Now(), d.e.jitter()
+// stamp gives the store's time for what is planned now. Where the store does not
+// tell it, this machine's has to do.
+func (d *drive) stamp(ctx context.Context) time.Time {
+	now, err := d.e.cfg.Log.Now(context.WithoutCancel(ctx))
+	if err != nil {
+		now = time.Now()
+	}
+	return now
+}
+
+// toolOutcome tells what came of a call; chance is fixed here, so that it is told
+// the same however often the append is made anew. A call that may be made again
+// wants the time.
+func (d *drive) toolOutcome(key actKey, o toolResult, now time.Time) outcome {
+	jitter := d.e.jitter()
 	return outcome{key: key, events: func(s *session.State) ([]event.Event, []event.Blob) {
 		c := s.Call(key.call)
 		if c == nil || c.State != session.CallStarted || c.Attempt != key.attempt {

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/engine"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/session"
@@ -387,4 +390,50 @@ func TestModelPanics(t *testing.T) {
 		h.drive(h.eng, s.ID)
 		h.status(id, "failed")
 	})
+}
+
+// fastLog is a store whose clock is ahead of this machine's.
+type fastLog struct {
+	engine.Log
+	ahead time.Duration
+}
+
+func (l fastLog) Now(ctx context.Context) (time.Time, error) {
+	now, err := l.Log.Now(ctx)
+	return now.Add(l.ahead), err
+}
+
+// The time at which a call is made again is the store's, however far this
+// machine's clock is off: it is not made earlier, or much later. // I-16
+func TestToolRetryByTheStoresClock(t *testing.T) {
+	for _, ahead := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake("act", tool.Write, func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{}, tool.ErrOutcomeUnknown })
+			f.def.Idempotent = true
+			h, _ := staged(t, []step{call("act", "{}"), say("done")}, f)
+			defer h.close()
+			s := h.session(&api.CreateSession{})
+			h.submit(s, "1")
+			set, err := tool.NewSet(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			eng := engine.New(engine.Config{
+				Log: fastLog{h.store, ahead}, Hub: &h.hub, Tools: set, Node: "gen_1", Rand: mathrand.New(mathrand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
+				Model: func(event.Route) (llm.Model, error) { return strict{t, h.model}, nil },
+			})
+			began := time.Now().Add(ahead)
+			l := h.begin(eng, s.ID)
+			synctest.Wait()
+			retries := all[*event.ToolRetrying](h, s.ID)
+			if len(retries) == 0 {
+				t.Fatal("it is not made again")
+			}
+			at, err := event.ParseTime(retries[0].At)
+			if wait := at.Sub(began); err != nil || wait <= 0 || wait > time.Minute {
+				t.Errorf("made again %v after the first time, by the store's clock", wait)
+			}
+			l.kill()
+		})
+	}
 }

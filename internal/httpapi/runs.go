@@ -78,7 +78,13 @@ func submitRun(c *call, req *api.SubmitRun) error {
 			return err
 		}
 	}
-	return c.showRun(status, id)
+	err = c.showRun(status, id)
+	if problem.Is(err, "run_not_found") { // it was accepted, has ended, and its session was erased since
+		if _, gone := c.find(); gone != nil {
+			return gone
+		}
+	}
+	return err
 }
 
 func interruptSession(c *call, req *api.StopRun) error {
@@ -176,6 +182,7 @@ const lookAgain = 5 * time.Second
 // would not say so.
 func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration, look bool) (eventlog.RunRow, error) {
 	sub.Narrow(id)
+	until := time.Now().Add(wait)
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	again := time.NewTicker(lookAgain)
@@ -191,12 +198,11 @@ func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration,
 		case <-sub.Bell:
 		case <-again.C:
 		case <-over.C:
-			last = true
 		case <-c.cfg.Stopping:
-			last = true
 		case <-c.ctx().Done():
 			return eventlog.RunRow{}, c.ctx().Err()
 		}
+		last = c.stopping() || !time.Now().Before(until) // also where a bell rang in the same moment
 	}
 }
 

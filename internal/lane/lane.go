@@ -179,6 +179,7 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 	switch {
 	case rested:
 	case due.IsZero() && session.Next(st) == nil:
+		w.Gives()
 		l.cfg.Tenure.Rest(id.Stream(), st.Head)
 	case w.Stopping():
 		l.cfg.Tenure.Yield(id.Stream())

@@ -67,13 +67,14 @@ func (d *driver) Drive(ctx context.Context, _ eventlog.Term, st *session.State, 
 		all += x
 	}
 	d.most = max(d.most, all)
+	took := d.took
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.now[id]--
 	}()
-	timer := time.After(d.took)
+	timer := time.After(took)
 	for done := false; !done; {
 		select {
 		case <-timer:
@@ -141,13 +142,26 @@ func (s spell) Held() bool                      { return s.ctx.Err() == nil }
 func (s spell) Await(ctx context.Context) error { return errors.Join(s.ctx.Err(), ctx.Err()) }
 func (s spell) Context() context.Context        { return s.ctx }
 
-func (t *term) Share() int           { return t.share }
-func (t *term) Grace() time.Duration { return time.Until(t.grace) }
+func (t *term) Share() int { return t.share }
+
+func (t *term) Grace() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Until(t.grace)
+}
 
 func (t *term) Rest(s event.Stream, _ int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rests = append(t.rests, s)
+	t.mine = slices.DeleteFunc(t.mine, func(id event.SessionID) bool { return id.Stream() == s })
+}
+
+// set changes what the store says.
+func (t *term) set(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
 }
 
 func (t *term) Yield(s event.Stream) {
@@ -172,6 +186,19 @@ func (t *term) take(_ context.Context, id eventlog.NodeID, kind eventlog.Kind, l
 		out, t.ready, t.mine = append(out, t.ready[0].Stream()), t.ready[1:], append(t.mine, t.ready[0])
 	}
 	return out, nil
+}
+
+// began says how many drives there were, working how many of a session there are.
+func (d *driver) began() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.drives)
+}
+
+func (d *driver) working(id event.SessionID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now[id]
 }
 
 func (d *driver) count(id event.SessionID) int {
@@ -415,7 +442,7 @@ func TestFromTheStore(t *testing.T) {
 		l.Start()
 		l.Wake("ses_1")
 		synctest.Wait()
-		store.ready = append(store.ready, "ses_2")
+		store.set(func() { store.ready = append(store.ready, "ses_2") })
 		l.Wake("ses_2")
 		rest(1100 * time.Millisecond)
 		if !slices.Equal(d.drives, []event.SessionID{"ses_1", "ses_2"}) {
@@ -427,16 +454,16 @@ func TestFromTheStore(t *testing.T) {
 			t.Error("a bell of another node was not heard")
 		}
 		rest(5 * time.Second)
-		store.ready = append(store.ready, "ses_3")
+		store.set(func() { store.ready = append(store.ready, "ses_3") })
 		l.Heard("ses_3")
 		rest(200 * time.Millisecond)
 		if d.count("ses_3") != 1 {
 			t.Error("what another node woke was not asked for")
 		}
 		rest(5 * time.Second)
-		store.failing, store.ready = true, []event.SessionID{"ses_4"}
+		store.set(func() { store.failing, store.ready = true, []event.SessionID{"ses_4"} })
 		rest(5 * time.Second)
-		store.failing = false
+		store.set(func() { store.failing = false })
 		rest(1500 * time.Millisecond)
 		if d.count("ses_4") != 1 {
 			t.Error("a store in trouble was not asked again")
@@ -455,7 +482,7 @@ func TestShare(t *testing.T) {
 		l.Start()
 		rest(time.Second / 2)
 		l.Wake("ses_1")
-		store.ready = append(store.ready, "ses_2")
+		store.set(func() { store.ready = append(store.ready, "ses_2") })
 		l.Wake("ses_2")
 		rest(100 * time.Millisecond)
 		if d.count("ses_2") != 0 {
@@ -480,20 +507,22 @@ func TestLeaseEnds(t *testing.T) {
 		rest(time.Second)
 		store.end()
 		synctest.Wait()
-		if d.now["ses_1"] != 0 || len(store.rests)+len(store.yields) != 0 {
-			t.Errorf("%d at work, let go of %v %v", d.now["ses_1"], store.rests, store.yields)
+		if d.working("ses_1") != 0 || len(store.rests)+len(store.yields) != 0 {
+			t.Errorf("%d at work, let go of %v %v", d.working("ses_1"), store.rests, store.yields)
 		}
 		l.Wake("ses_2")
 		rest(time.Minute)
-		if len(d.drives) != 1 {
+		if d.began() != 1 {
 			t.Errorf("work began without a lease: %v", d.drives)
 		}
+		d.mu.Lock()
 		d.took = time.Second
+		d.mu.Unlock()
 		store.begin()
-		store.grace = time.Now().Add(time.Second)
+		store.set(func() { store.grace = time.Now().Add(time.Second) })
 		l.Look(true)
 		rest(900 * time.Millisecond)
-		if len(d.drives) != 1 {
+		if d.began() != 1 {
 			t.Error("the grace was not kept")
 		}
 		rest(2 * time.Second)

@@ -435,6 +435,46 @@ func TestTwoProcesses(t *testing.T) {
 	mustVerify(t, stores[0])
 }
 
+// An erasing goes through the whole of a session; nobody else waits for it.
+func TestErasingHoldsUpNobody(t *testing.T) {
+	s := open(t, Config{})
+	gone, other := newSession(t), newSession(t)
+	mustAppend(t, s, created(gone, ""))
+	mustAppend(t, s, created(other, ""))
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), s.sql("SELECT 1 FROM @.log WHERE stream = $1 FOR UPDATE"), string(gone.Stream())); err != nil {
+		t.Fatal(err) // so that the erasing takes long
+	}
+	a := single(gone, &event.SessionErased{Actor: "ann"})
+	a.Erase = gone
+	erased := make(chan error, 1)
+	go func() { _, err := s.Append(within(t), a); erased <- err }()
+	waitFor(t, "the erasing to begin", func() bool {
+		n, err := oneOf(t.Context(), s, s.pool, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%log l SET data = NULL%'",
+			[]any{s.schema}, func(n *int64) []any { return []any{n} })
+		return err == nil && n > 0
+	})
+	for range 20 {
+		mustAppend(t, s, said(other, "y"))
+	}
+	select {
+	case err := <-erased:
+		t.Fatalf("the others waited until it was over: %v", err)
+	default:
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-erased; err != nil {
+		t.Error(err)
+	}
+	mustVerify(t, s)
+}
+
 // An append to a stream that another process has locked waits for it, and
 // nobody else does.
 func TestLockedStream(t *testing.T) {

@@ -58,14 +58,24 @@ func (b *builder) summary(sum *Summary) {
 	}
 	parts := []string{textHistory}
 	if !sum.First.Empty() {
-		parts = append(parts, textFirst, cutText(b.text(Item{Content: sum.First}), firstBytes))
+		parts = append(parts, textFirst, cutText(unframed(b.text(Item{Content: sum.First})), firstBytes))
 	}
-	parts = append(parts, b.text(Item{Content: sum.Text}))
+	parts = append(parts, unframed(b.text(Item{Content: sum.Text})))
 	if sum.Under {
 		parts = append(parts, textUnder)
 	}
 	parts = append(parts, textGoesOn)
 	b.put(llm.User, "", llm.Content{Kind: llm.Text, Text: strings.Join(parts, "\n\n")})
+}
+
+// unframed takes the words out of a text that stand around a record: what tools
+// and the web said may have led a model to write them into it, as if the record
+// ended there.
+func unframed(text string) string {
+	for _, words := range []string{textHistory, textUnder, textGoesOn} {
+		text = strings.ReplaceAll(text, words, "[…]")
+	}
+	return text
 }
 
 // shortened bounds a text that was kept over a compaction.

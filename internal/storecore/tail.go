@@ -32,6 +32,10 @@ type Tails struct {
 	by    map[event.Stream]*lru.Element
 	// erases: the commit under way erases content.
 	erases bool
+	// Of the commit under way: the streams that somebody else has written to since
+	// it began, all of them where passed is nil.
+	under  bool
+	passed map[event.Stream]bool
 }
 
 // tail is the end of one stream: consecutive events, the last one its head.
@@ -87,6 +91,7 @@ func (t *Tails) Move(streams iter.Seq[event.Stream], erases bool) {
 		t.clear()
 	}
 	t.mark(streams, true)
+	t.under, t.passed = true, map[event.Stream]bool{}
 }
 
 func (t *Tails) mark(streams iter.Seq[event.Stream], moving bool) {
@@ -102,17 +107,23 @@ func (t *Tails) Stay(streams iter.Seq[event.Stream]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.mark(streams, false)
+	t.under = false
 }
 
 // Land says that the commit is done, and what it added. What was committed
-// with an erasing may have been erased by it.
+// with an erasing may have been erased by it, and what somebody else wrote behind it
+// before this was told may be an erasing too.
 func (t *Tails) Land(streams iter.Seq[event.Stream], stamps []eventlog.Stamp) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.erases {
+	t.under = false
+	if t.erases || t.passed == nil {
 		return
 	}
 	for i := range stamps {
+		if t.passed[stamps[i].Stream] {
+			continue
+		}
 		el, ok := t.by[stamps[i].Stream]
 		if !ok {
 			el = t.order.PushFront(&tail{stream: stamps[i].Stream})
@@ -176,6 +187,9 @@ func (t *Tails) Drop(s event.Stream) {
 	if el, ok := t.by[s]; ok {
 		t.remove(el)
 	}
+	if t.under && t.passed != nil {
+		t.passed[s] = true
+	}
 }
 
 // Clear forgets everything.
@@ -183,6 +197,7 @@ func (t *Tails) Clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.clear()
+	t.passed = nil
 }
 
 func (t *Tails) clear() {

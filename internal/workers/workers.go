@@ -32,6 +32,7 @@ type Worker struct {
 	bell  chan struct{}
 	mu    *sync.Mutex
 	again bool // woken since work began
+	gives bool // see Gives
 }
 
 // Rest says that work gives up for now: what woke the key so far is looked at
@@ -40,6 +41,15 @@ func (w *Worker) Rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.again = false
+}
+
+// Gives says that the source is told soon that the key wants nothing more. Until
+// it knows, the key is this pool's: nobody else is handed it, so that what comes to
+// it meanwhile, whoever brings it, begins here.
+func (w *Worker) Gives() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gives = true
 }
 
 // Stopping says whether nothing new may begin.
@@ -73,6 +83,7 @@ const (
 	heardLook = 150 * time.Millisecond // after another's wake of a key that nobody was heard to begin; longer while that takes them longer
 	takeMost  = 16                     // keys at once: who asks at the same time gets as many
 	mostHeard = 4096                   // keys of which it is remembered that another woke them
+	givesFor  = time.Second            // after work gave a key back: it may be this pool's still
 )
 
 // Pool runs the workers. Stop it once, or again.
@@ -101,6 +112,7 @@ type Pool[K comparable] struct {
 	looks   int
 	looked  time.Time // when it was looked at last
 
+	given   map[K]time.Time // what was given back last, and when; see Worker.Gives
 	heard   map[K]time.Time // what others woke and nobody was heard to begin, and when
 	left    int             // how many were heard of long enough ago, and are to be asked for
 	tell    time.Time       // when heard is to be gone through; zero: there is no need
@@ -115,7 +127,7 @@ func New[K comparable](most int, work Work[K]) *Pool[K] {
 	return &Pool[K]{
 		work: work, most: most, ctx: ctx, cancel: cancel, draining: make(chan struct{}),
 		active: map[K]*Worker{}, waiting: list.New(), queued: map[K]bool{}, timers: map[K]*time.Timer{},
-		poked: make(chan struct{}, 1), heard: map[K]time.Time{},
+		poked: make(chan struct{}, 1), heard: map[K]time.Time{}, given: map[K]time.Time{},
 	}
 }
 
@@ -171,6 +183,14 @@ func (p *Pool[K]) Heard(key K) {
 		t.Reset(0)
 		return
 	}
+	if p.gives(key) {
+		if p.full() {
+			p.queue(key)
+		} else {
+			p.begin(key)
+		}
+		return
+	}
 	now := time.Now()
 	if !now.Before(p.open) {
 		p.open = now.Add(yieldLook)
@@ -189,11 +209,35 @@ func (p *Pool[K]) Heard(key K) {
 	}
 }
 
+// gives says whether a key that nobody works on may be this pool's still, though
+// work has given it back; the lock is held.
+func (p *Pool[K]) gives(key K) bool {
+	at, known := p.given[key]
+	return known && !p.stopped && time.Since(at) < givesFor
+}
+
+// gave notes that work has given a key back; the lock is held.
+func (p *Pool[K]) gave(key K) {
+	if p.source == nil {
+		return
+	}
+	now := time.Now()
+	if len(p.given) >= mostHeard {
+		maps.DeleteFunc(p.given, func(_ K, at time.Time) bool { return now.Sub(at) >= givesFor })
+	}
+	if len(p.given) >= mostHeard { // of those that are let go of in such numbers the source is asked instead
+		p.mine, p.wanted = true, true
+		clear(p.given)
+	}
+	p.given[key] = now
+}
+
 // Begun says that another process did something with a key that was no wake: it
 // works on it.
 func (p *Pool[K]) Begun(key K) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.given, key)
 	if at, known := p.heard[key]; known {
 		delete(p.heard, key)
 		p.settled = time.Now()
@@ -318,7 +362,7 @@ func (p *Pool[K]) take(limit int, mine, whole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.mine, p.wanted = p.mine || mine, true
+		p.mine, p.wanted = true, true // what it gave may be this pool's, though its answer did not come
 		if p.ctx.Err() == nil && p.source.Failed != nil && !p.failing {
 			p.source.Failed(err)
 		}
@@ -326,19 +370,23 @@ func (p *Pool[K]) take(limit int, mine, whole bool) {
 		return
 	}
 	p.failing = false
+	fresh := false
 	for _, key := range keys {
 		switch {
 		case p.stopped:
 			return
-		case p.active[key] != nil, p.timers[key] != nil: // known, and heard of
+		case p.active[key] != nil, p.timers[key] != nil, p.queued[key]: // known, and heard of
+			continue
 		case p.full(): // it is this pool's, and waits for a place
 			p.queue(key)
 		default:
 			p.begin(key)
 		}
+		fresh = true
 	}
 	if whole && len(keys) >= limit {
 		p.more = true
+		p.mine = p.mine || mine && fresh // its own may be more than it asked for
 		if !p.full() {
 			p.look, p.wanted = time.Now(), true
 		}
@@ -388,11 +436,11 @@ func (p *Pool[K]) Wake(key K) {
 		return
 	}
 	switch {
-	case p.source != nil && p.full() && p.timers[key] == nil && !p.queued[key]: // the source knows it
+	case p.source != nil && p.full() && p.timers[key] == nil && !p.queued[key] && !p.gives(key): // the source knows it
 		p.more = true
 	case p.full():
 		p.queue(key)
-	case p.source != nil && p.source.Share != nil && len(p.active) >= p.source.Share() && p.timers[key] == nil:
+	case p.source != nil && p.source.Share != nil && len(p.active) >= p.source.Share() && p.timers[key] == nil && !p.gives(key):
 		p.lookBy(time.Now().Add(yieldLook))
 	default:
 		p.begin(key)
@@ -462,6 +510,7 @@ func (p *Pool[K]) begin(key K) {
 		delete(p.timers, key)
 	}
 	delete(p.heard, key)
+	delete(p.given, key)
 	bell := make(chan struct{}, 1)
 	w := &Worker{Bell: bell, Draining: p.draining, bell: bell, mu: &p.mu}
 	p.active[key] = w
@@ -477,6 +526,8 @@ func (p *Pool[K]) end(key K, w *Worker, due time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	again := w.again && !p.stopped
+	gives := w.gives
+	w.gives = false
 	if w.again = false; again && p.waiting.Len() == 0 {
 		return false
 	}
@@ -486,6 +537,8 @@ func (p *Pool[K]) end(key K, w *Worker, due time.Time) bool {
 		return true
 	case again:
 		p.queue(key)
+	case due.IsZero() && gives:
+		p.gave(key)
 	case !due.IsZero():
 		p.timers[key] = time.AfterFunc(time.Until(due), func() { p.due(key) })
 	}

@@ -3,6 +3,7 @@ package workers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -277,6 +278,71 @@ func TestSourceFails(t *testing.T) {
 	})
 }
 
+// What work has given back is this pool's until its source knows: who was told
+// of something to do in between has it done here, for nobody else may. The source of
+// this test never hands it to anybody, as a store would not whose answer to the
+// giving back was that there is more to do. // I-24
+func TestGivenBackTooEarly(t *testing.T) {
+	for name, tell := range map[string]func(*workers.Pool[string]){
+		"by another":     func(p *workers.Pool[string]) { p.Heard("a") },
+		"over the share": func(p *workers.Pool[string]) { p.Wake("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n tally
+				p := workers.New(0, func(_ context.Context, key string, w *workers.Worker) time.Time {
+					n.look(key)
+					w.Gives()
+					return time.Time{}
+				})
+				share := 1
+				p.Draw(workers.Source[string]{
+					Take: func(context.Context, int, bool) ([]string, error) { return nil, nil }, Share: func() int { return share },
+				})
+				p.Wake("a")
+				synctest.Wait()
+				share = 0
+				tell(p)
+				synctest.Wait()
+				n.want(t, "a", 2)
+				wait(time.Minute)
+				p.Heard("a") // long after, another begins what it wakes
+				wait(time.Minute)
+				n.want(t, "a", 2)
+				p.Stop(t.Context())
+			})
+		})
+	}
+}
+
+// A source whose answer was lost may have handed out keys: the next question
+// asks for what is this pool's already. // I-24
+func TestTakeWhoseAnswerWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		s := &source{}
+		p := workers.New(4, func(_ context.Context, key string, _ *workers.Worker) time.Time {
+			n.look(key)
+			s.rest(key)
+			return time.Time{}
+		})
+		lost := 0
+		p.Draw(workers.Source[string]{Take: func(ctx context.Context, limit int, mine bool) ([]string, error) {
+			keys, err := s.take(ctx, limit, mine)
+			if len(keys) > 0 && lost == 0 {
+				lost++
+				return nil, errors.New("the connection ended")
+			}
+			return keys, err
+		}})
+		wait(10 * time.Millisecond)
+		s.give("a")
+		wait(3 * time.Second)
+		n.want(t, "a", 1)
+		p.Stop(t.Context())
+	})
+}
+
 // What this pool waits with is its own: it needs no source to come back to it,
 // also when there is no place at that moment.
 func TestPlannedIsOwn(t *testing.T) {
@@ -299,6 +365,31 @@ func TestPlannedIsOwn(t *testing.T) {
 		wait(30 * time.Second)
 		n.want(t, "due", 2)
 		p.Heard("due")
+		p.Stop(t.Context())
+	})
+}
+
+// What is a pool's own it goes on with at once, however much that is: after a
+// lease that lapsed all of it has to be begun again.
+func TestAllThatIsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const own = 200
+		var n tally
+		p := workers.New(256, func(_ context.Context, key string, w *workers.Worker) time.Time {
+			n.look(key)
+			<-w.Draining
+			return time.Time{}
+		})
+		p.Draw(workers.Source[string]{Take: func(_ context.Context, limit int, mine bool) (keys []string, _ error) {
+			for i := 0; mine && i < min(own, limit); i++ { // the oldest first, whether they are worked on or not
+				keys = append(keys, fmt.Sprint(i))
+			}
+			return keys, nil
+		}})
+		wait(100 * time.Millisecond)
+		if got := p.Active(); got != own {
+			t.Errorf("%d of %d are worked on", got, own)
+		}
 		p.Stop(t.Context())
 	})
 }
