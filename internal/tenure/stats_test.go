@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,7 +102,11 @@ func TestStatsAndLines(t *testing.T) { // I-11, I-16
 		expect("anew", got, "WARN the lease has begun anew")
 
 		a.Drain()
-		got.Alive, got.Draining = 0, 1
+		synctest.Wait()
+		if rows, err := h.store.ListNodes(t.Context()); err != nil || !slices.ContainsFunc(rows, func(r eventlog.NodeRow) bool { return r.ID == "a" && r.Draining }) {
+			t.Errorf("the others do not hear of a drain at once: %+v %v", rows, err)
+		}
+		got.Alive, got.Draining, got.Beats, got.Left = 0, 1, got.Beats+1, ttl
 		a.Yield(event.SessionID("ses_1").Stream())
 		a.Yield(event.SessionID("ses_2").Stream())
 		a.Yield(event.TargetID("tgt_1").Stream())

@@ -68,6 +68,7 @@ type Tenure struct {
 	stats    Stats
 	rests    map[event.Stream]int64
 	flush    chan struct{}
+	soon     chan struct{} // closed when the next beat is not to wait
 	peers    *time.Timer
 }
 
@@ -80,7 +81,7 @@ type span struct {
 
 // New makes a tenure that has not begun.
 func New(cfg Config) *Tenure {
-	t := &Tenure{cfg: cfg, stop: make(chan struct{}), beaten: make(chan struct{}), rests: map[event.Stream]int64{}, flush: make(chan struct{}, 1)}
+	t := &Tenure{cfg: cfg, stop: make(chan struct{}), beaten: make(chan struct{}), rests: map[event.Stream]int64{}, flush: make(chan struct{}, 1), soon: make(chan struct{})}
 	t.clock.Store(&span{})
 	t.term = t.newTerm()
 	t.term.finish()
@@ -112,11 +113,16 @@ func (t *Tenure) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain says that this process takes nothing more.
+// Drain says that this process takes nothing more. The others hear of it with a
+// beat that is sent now.
 func (t *Tenure) Drain() {
 	t.mu.Lock()
+	again := t.draining
 	t.draining = true
 	t.mu.Unlock()
+	if !again {
+		close(t.soon)
+	}
 }
 
 // Stop ends the tenure: what is still held is free for others at once. A second
@@ -208,6 +214,7 @@ func (t *Tenure) run() {
 	}
 	timer := time.NewTimer(every)
 	defer timer.Stop()
+	soon := t.soon
 	for {
 		select { // what is let go of goes first, so that a history can be played again
 		case <-t.flush:
@@ -221,6 +228,8 @@ func (t *Tenure) run() {
 		case <-t.flush:
 			t.letGo()
 			continue
+		case <-soon:
+			soon = nil
 		case <-timer.C:
 		}
 		next := every
