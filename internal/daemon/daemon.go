@@ -121,7 +121,8 @@ type Daemon struct {
 	unused  unused
 	serving sync.WaitGroup
 
-	once    sync.Once
+	ending  bool          // Stop was called
+	ended   chan struct{} // closed when it is done
 	stopErr error
 }
 
@@ -135,7 +136,7 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	if opt.Random == nil {
 		opt.Random = rand.Reader
 	}
-	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{})}
+	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{}), ended: make(chan struct{})}
 	d.metrics = d.newMetrics()
 	if err := d.newNode(opt); err != nil {
 		return nil, err
@@ -325,7 +326,15 @@ const doorPatience = 3 * time.Second
 // crash; nothing is cancelled. Another Stop waits for the first and gives its
 // error.
 func (d *Daemon) Stop(ctx context.Context) error {
-	d.once.Do(func() { d.stopErr = d.stop(ctx) })
+	d.mu.Lock()
+	first := !d.ending
+	d.ending = true
+	d.mu.Unlock()
+	if first {
+		d.stopErr = d.stop(ctx)
+		close(d.ended)
+	}
+	<-d.ended
 	return d.stopErr
 }
 
