@@ -46,7 +46,7 @@ sim-mutants: ## Guards that are broken on purpose, and how soon the simulation s
 cluster: ## The tests on several real nodes and a real PostgreSQL at length: 1,000 runs on a killed node, 50 takeovers (HOLDFAST_TEST_DATABASE names one)
 	$(GO) test ./internal/daemon -run Cluster -cluster.active=1000 -cluster.rounds=50 -crash.patience=10m -timeout 60m -v $(CLUSTERFLAGS)
 
-bench: ## Figures of speed and size, beside the floor of the machine; writes docs/performance.md (BENCHFLAGS=-short: a minute; -help: sections)
+bench: ## Figures of speed and size, beside the floor of the machine; writes docs/performance.md (BENCHFLAGS=-short: two or three minutes; -help: sections)
 	$(GO) run -ldflags "$(LDFLAGS)" ./bench -doc docs/performance.md $(BENCHFLAGS)
 
 docs: ## Write the generated reference pages anew

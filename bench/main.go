@@ -141,7 +141,7 @@ func main() {
 	flag.IntVar(&b.n.takeovers, "takeovers", 20, "takeover: nodes that are killed, one after the other")
 	flag.IntVar(&b.n.moved, "moved", 1000, "takeover: sessions of the node that is killed with many")
 	flag.IntVar(&b.n.owned, "owned", 100_000, "ownership: sessions of a node that beats")
-	flag.IntVar(&b.n.large, "large", 10_000_000, "large: events of the long log; 0: none is made")
+	flag.IntVar(&b.n.large, "large", 1_000_000, "large: events of the long log; 0: none is made, 10000000: some minutes and 10 GB")
 	flag.StringVar(&b.database, "database", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", "a PostgreSQL database, where schemas are made and dropped")
 	flag.StringVar(&b.nats, "nats", "127.0.0.1:4222", "bus: a NATS server; where there is none one is started in this process")
 	var names []string
@@ -151,7 +151,7 @@ func main() {
 	var (
 		dir     = flag.String("dir", "", "where to write; default a temporary directory")
 		only    = flag.String("only", "", "sections, with commas: "+strings.Join(names, ", "))
-		short   = flag.Bool("short", false, "smaller numbers: a minute instead of six")
+		short   = flag.Bool("short", false, "smaller numbers: two or three minutes instead of twelve")
 		doc     = flag.String("doc", "", "write the table into this page too, between its marks")
 		out     = flag.String("json", "", "write the figures to this file too")
 		clients = flag.String("clients", "1,16,64", "runs, turns: clients at once, with commas")

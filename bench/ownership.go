@@ -180,7 +180,7 @@ func shares(ctx context.Context, b *bench, d *database, check, kept time.Duratio
 	} {
 		if err := share(ctx, b, d, x.name, x.session, x.play, x.reader, func(n, cpu float64) {
 			// An owner that comes and one that leaves write more; what stands between does not.
-			cost := n*check.Seconds() + kept.Seconds()
+			cost := n*check.Seconds() + max(kept, 0).Seconds() // what is below the noise is nothing
 			b.row(x.name+": checks of the lease", n, "", "", fmt.Sprintf("%.3f ms of CPU for such a run, here and in the database, 16 clients", cpu*1000))
 			b.row(x.name+": ownership's share of it", 100*cost/cpu, "%", "at most 5", "checks, and what the store does for owners")
 		}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -133,6 +134,9 @@ func openHouseWith(ctx context.Context, dir string, p play) (*house, error) {
 
 const token = "bench-token-bench-token"
 
+// errorsOnly tells of what should not happen while something is measured.
+var errorsOnly = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+
 // play is what a daemon works with.
 type play struct {
 	script string // of the scripted model
@@ -160,7 +164,7 @@ func openPlay(ctx context.Context, dir string, p play) (*daemon.Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	return daemon.Open(ctx, cfg, daemon.Options{Tools: p.tools, WrapTerm: p.lease})
+	return daemon.Open(ctx, cfg, daemon.Options{Tools: p.tools, WrapTerm: p.lease, Logger: errorsOnly})
 }
 
 func (h *house) close(ctx context.Context) error {

@@ -44,12 +44,15 @@ func oneByOne(ctx context.Context, b *bench, d *database, w *wall, p play) (err 
 	}
 	defer func() { err = errors.Join(err, w.release(func() error { return stays.close(ctx) })) }()
 	var claimed, asked []time.Duration
-	for i := range b.n.takeovers {
+	for i := 0; len(asked) < b.n.takeovers; i++ {
 		n, err := startNodeWith(filepath.Join(b.dir, fmt.Sprintf("killed-%d", i)), p)
 		if err != nil {
 			return err
 		}
 		m, err := killed(ctx, d, w, n, 1)
+		if errors.Is(err, errElsewhere) && i < 2*b.n.takeovers+3 {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -86,6 +89,10 @@ func allAtOnce(ctx context.Context, b *bench, d *database, w *wall, p play) (err
 	return nil
 }
 
+// errElsewhere: another node was quicker to begin the session, so that there is
+// nothing to take over. On a busy machine that happens.
+var errElsewhere = errors.New("the sessions are held by another node than the one to be killed")
+
 // moved are times since the end of a lease, of each session.
 type moved struct{ claimed, asked []time.Duration }
 
@@ -117,7 +124,7 @@ func killedWith(ctx context.Context, d *database, w *wall, n *node, sessions int
 		return m, err
 	}
 	if _, err := first.wait(); err != nil {
-		return m, err
+		return m, fmt.Errorf("before the node is killed: %w", err)
 	}
 	if err := ready(); err != nil {
 		return m, err
@@ -130,8 +137,12 @@ func killedWith(ctx context.Context, d *database, w *wall, n *node, sessions int
 	if holders, err = one[[]string](ctx, d, "SELECT array_agg(DISTINCT holder) FROM "+d.schema+".streams WHERE stream = ANY($1)", streams); err != nil {
 		return m, err
 	}
-	if len(holders) != 1 || holders[0] == "" {
-		return m, fmt.Errorf("the sessions are held by %q, not by one node", holders)
+	victim, err := one[string](ctx, d, "SELECT node_id FROM "+d.schema+".nodes WHERE name LIKE '%/' || $1::text", fmt.Sprint(n.cmd.Process.Pid))
+	if err != nil {
+		return m, err
+	}
+	if len(holders) != 1 || holders[0] != victim {
+		return m, errElsewhere
 	}
 	again := w.expect(sessions)
 	alive = false
@@ -140,10 +151,10 @@ func killedWith(ctx context.Context, d *database, w *wall, n *node, sessions int
 	}
 	asked, err := again.wait()
 	if err != nil {
-		return m, err
+		return m, fmt.Errorf("after the node was killed: %w", err)
 	}
 	// The database's clock and this process's are those of one machine.
-	ended, err := one[time.Time](ctx, d, "SELECT until FROM "+d.schema+".nodes WHERE node_id = $1", holders[0])
+	ended, err := one[time.Time](ctx, d, "SELECT until FROM "+d.schema+".nodes WHERE node_id = $1", victim)
 	if err != nil {
 		return m, err
 	}
@@ -259,7 +270,7 @@ func (s *seen) wait() ([]time.Time, error) {
 	select {
 	case <-s.all:
 	case <-time.After(time.Minute):
-		return nil, errors.New("sessions did not ask their model within a minute")
+		return nil, fmt.Errorf("%d sessions asked their model within a minute, and not all", len(s.at))
 	}
 	var times []time.Time
 	for _, t := range s.at {

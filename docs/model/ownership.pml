@@ -57,7 +57,6 @@ bool yieldFits[NODES]; /* nothing was appended since it was sent */
 /* The world, and what is only observed. */
 byte highest = 0; /* epoch so far */
 byte effects[CALLS];
-bool moved[NODES]; /* ownership went to another since this node's drive began */
 byte faults = FAULTS;
 
 #if NODES == 2
@@ -78,15 +77,6 @@ inline appended(i) { /* the others have not read it, and no yield fits any more 
 	:: k < NODES -> if :: k != i && works[k] -> behind[k] = 1 :: else fi; yieldFits[k] = 0; k++
 	:: else -> k = 0; break
 	od
-}
-
-inline hand_to(i) { /* the store makes i the holder */
-	k = 0;
-	do
-	:: k < NODES -> if :: k != i && holder != i && works[k] -> moved[k] = 1 :: else fi; k++
-	:: else -> k = 0; break
-	od;
-	holder = i
 }
 
 /* May an owner's append by i, without a claim, commit? */
@@ -135,13 +125,14 @@ inline hand_to(i) { /* the store makes i the holder */
 #define DOUBT (started && startedIn < my)
 #endif
 
-/* The check before an act. I-11: it passes only while nothing has moved.
+/* The check before an act. I-11: it passes only while this node owns
+   the session.
    Afterwards the process may still be paused before the act: that lands
    outside, and the next owner finds the started event. */
 inline check() {
 	d_step {
 		if
-		:: MARGIN(i) -> assert(!moved[i] && holder == i && epoch == my); ok = 1
+		:: MARGIN(i) -> assert(holder == i && epoch == my); ok = 1
 		:: else -> ok = 0
 		fi
 	}
@@ -152,14 +143,14 @@ inline check() {
 inline guard() {
 	ok = READ(i) && HOLDS(i) && SAME(my);
 	if
-	:: ok -> assert(!moved[i]); hand_to(i); appended(i)
+	:: ok -> assert((holder == i || holder == NOBODY) && epoch == my); holder = i; appended(i)
 	:: else
 	fi
 }
 
 inline forget() {
 	d_step {
-		works[i] = 0; lapsed[i] = 0; moved[i] = 0; behind[i] = 0;
+		works[i] = 0; lapsed[i] = 0; behind[i] = 0;
 		my = 0; call = 0; ok = 0; claim = 0; flying = 0
 	}
 }
@@ -171,7 +162,7 @@ proctype Node(byte i) {
 endidle:
 	do
 	:: atomic { /* Take: the store hands it out, or gives again what this node holds */
-		TAKES(i) && want && (holder == NOBODY || holder != i && !ALIVE(holder)) -> hand_to(i); refused = 0
+		TAKES(i) && want && (holder == NOBODY || holder != i && !ALIVE(holder)) -> holder = i; refused = 0
 	   };
 	   if
 	   :: goto drive
@@ -194,7 +185,7 @@ drive: /* load the session, in a lease that is good */
 		:: own[i] == 0 -> goto stop
 		:: else
 		fi;
-		works[i] = 1; lapsed[i] = 0; moved[i] = 0; behind[i] = 0;
+		works[i] = 1; lapsed[i] = 0; behind[i] = 0;
 		my = epoch; claim = (owner != i || started); flying = 0
 	};
 
@@ -240,7 +231,7 @@ claiming:
 			epoch++;
 #endif
 			assert(epoch > highest); highest = epoch; /* I-15 */
-			owner = i; my = epoch; claim = 0; hand_to(i); appended(i); moved[i] = 0; goto next
+			owner = i; my = epoch; claim = 0; holder = i; appended(i); goto next
 		:: else -> refused = 1; goto stop /* HeldError */
 		fi
 	};

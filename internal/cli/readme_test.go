@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-dev/holdfast/internal/storetest"
 )
 
 // block is a fenced block of the README, with the comment that stands before it.
@@ -20,7 +22,8 @@ var blocks = regexp.MustCompile("(?s)<!-- ([a-z]+(?:: [^>]*)?) -->\n```[a-z]*\n(
 
 // What the README shows is run, in one shell: files are written where it
 // stands, commands executed, outputs compared. A mark "run: 4" expects that
-// exit code of the block's last command.
+// exit code of the block's last command; blocks with "postgresql" are run where
+// there is a database for the tests.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
@@ -43,12 +46,19 @@ func TestReadme(t *testing.T) {
 	if err := os.Mkdir(clone, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	sh := newShell(t, clone, filepath.Dir(bin))
+	database, away := storetest.DatabaseIf(t)
+	sh := newShell(t, clone, filepath.Dir(bin), "HOLDFAST_DATABASE_URL="+database)
 	var out, errOut string
-	ran := 0
+	ran, ranThere := 0, 0
 	for _, m := range blocks.FindAllStringSubmatch(string(text), -1) {
 		kind, arg, _ := strings.Cut(m[1], ": ")
 		b := block{kind, m[2]}
+		if arg == "postgresql" {
+			if arg = ""; away != nil {
+				continue
+			}
+			ranThere++
+		}
 		switch b.mark {
 		case "file":
 			path := filepath.Join(sh.dir, arg)
@@ -83,8 +93,11 @@ func TestReadme(t *testing.T) {
 			t.Errorf("no such mark: %s", b.mark)
 		}
 	}
-	if ran < 6 {
-		t.Fatalf("only %d blocks of commands were found", ran)
+	if ran < 6 || away == nil && ranThere < 4 {
+		t.Fatalf("only %d blocks of commands were found, %d of them about PostgreSQL", ran, ranThere)
+	}
+	if away != nil {
+		t.Skipf("all but what needs PostgreSQL was run (HOLDFAST_TEST_DATABASE names one): %v", away)
 	}
 }
 
@@ -97,11 +110,12 @@ type shell struct {
 	out *bufio.Reader
 }
 
-func newShell(t *testing.T, dir, bin string) *shell {
+func newShell(t *testing.T, dir, bin string, env ...string) *shell {
 	s := &shell{t: t, tmp: t.TempDir(), dir: dir}
 	cmd := exec.Command("bash", "--norc")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "HOLDFAST_SERVER=", "HOLDFAST_TOKEN=")
+	cmd.Env = append(cmd.Env, env...)
 	var err error
 	if s.in, err = cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -130,8 +144,10 @@ func (s *shell) run(text string, want int) (out, errOut string) {
 		s.t.Fatal(err)
 	}
 	wait := ""
-	if strings.Contains(text, "holdfast serve") {
+	if n := strings.Count(text, "holdfast serve"); n == 1 {
 		wait = "for i in {1..400}; do [ -s holdfast-data/address ] && break; sleep 0.05; done; "
+	} else if n > 1 {
+		wait = fmt.Sprintf("for i in {1..400}; do [ $(ls */holdfast-data/address 2>/dev/null | wc -l) -ge %d ] && break; sleep 0.05; done; ", n)
 	}
 	fmt.Fprintf(s.in, "failed=0; trap 'failed=$?' ERR; set -E; . %[1]q >%[2]q 2>%[3]q </dev/null; trap - ERR; %[4]secho \"$failed $PWD\"\n",
 		file("block"), file("out"), file("err"), wait)

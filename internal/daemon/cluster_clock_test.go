@@ -52,18 +52,18 @@ func TestClusterClock(t *testing.T) {
 				}
 				return http.StatusOK
 			}
-			c.start()
-			if d := c.nodes[wrong].life(); d.over(c.nodes[wrong]) {
-				t.Fatalf("the node with the wrong clock does not begin: %s", c.log(wrong))
-			}
-			c.session(right, "of-right")
-			c.session(wrong, "of-wrong")
-			one, two := c.submit(right, "of-right", 21), c.submit(wrong, "of-wrong", 22)
 			count := func(order int) int {
 				mu.Lock()
 				defer mu.Unlock()
 				return len(asked[order])
 			}
+			c.begin(wrong)
+			c.session(wrong, "of-wrong")
+			two := c.submit(wrong, "of-wrong", 22)
+			c.until("the first is in work", func() bool { return count(22) == 1 })
+			c.begin(right)
+			c.session(right, "of-right")
+			one := c.submit(right, "of-right", 21)
 			c.until("both are in work", func() bool { return count(21) == 1 && count(22) == 1 })
 			c.passes(3 * clusterLease)
 			if count(21) != 1 || count(22) != 1 {
@@ -78,11 +78,13 @@ func TestClusterClock(t *testing.T) {
 			c.completes(right, one.ID)
 			c.completes(right, two.ID)
 
+			c.delivered(right, 2)
+			c.nodes[right].stop(c.nodes[right].life(), 15*time.Second) // what comes now is for the other
 			c.session(wrong, "retried")
 			began := time.Now()
 			three := c.submit(wrong, "retried", 23)
 			c.completes(wrong, three.ID)
-			c.delivered(right, 3)
+			c.delivered(wrong, 3)
 			took := time.Since(began)
 			mu.Lock()
 			if again := asked[23]; len(again) != 2 || again[1].Sub(again[0]) < 2*time.Second {

@@ -179,11 +179,16 @@ func TestClusterTakeover(t *testing.T) {
 	c.start()
 	var took []time.Duration
 	for round := range *clusterRounds {
-		owner, next := round%2, (round+1)%2
 		alias, order := fmt.Sprintf("round-%d", round), 1000+round
-		c.session(owner, alias)
-		run := c.submit(owner, alias, order)
+		c.session(0, alias)
+		run := c.submit(round%2, alias, order)
 		c.until("the model is asked", func() bool { return a.count(order) == 1 })
+		owner, next := 0, 1 // either may have been the first
+		log, err := c.on[0].sessionEvents(c.ctx, alias)
+		c.must(err)
+		if victim := c.leaseOf(0, 1); slices.ContainsFunc(log, func(e api.Event) bool { return strings.Contains(string(e.Data), victim) }) {
+			owner, next = 1, 0
+		}
 		victim := c.leaseOf(next, owner)
 		c.nodes[owner].kill(c.nodes[owner].life())
 		end := *c.nodeOf(next, victim).LeaseUntil
@@ -338,4 +343,26 @@ func TestClusterDatabaseRestarts(t *testing.T) {
 		t.Errorf("%d runs in the log, want %d", len(h.runs), n+1)
 	}
 	checkEffects(t, c.w, h)
+}
+
+// A node that is alone and loses its lease goes on with all that it had, once it
+// has one again.
+func TestClusterLapseAlone(t *testing.T) {
+	t.Parallel()
+	n := *clusterActive
+	c := newCluster(t, 1, func(_ int, _ *world, m map[string]any) {
+		m["limits"] = map[string]any{"active_sessions": max(256, 2*n)}
+	})
+	a := c.asks(always, storyAnswer)
+	c.start()
+	runs := c.sessions(0, n, 1000)
+	c.until("all runs are in work", func() bool { return len(a.times(1)) == n })
+	c.signal(0, syscall.SIGSTOP)
+	c.passes(clusterLease + clusterLease/2)
+	c.signal(0, syscall.SIGCONT)
+	c.end(0, runs)
+	h, _ := c.history()
+	if len(h.runs) != n {
+		t.Errorf("%d runs in the log, want %d", len(h.runs), n)
+	}
 }

@@ -62,6 +62,9 @@ func TestClusterC46(t *testing.T) {
 					wait()
 				}
 				a := storyAnswer(order, step, req)
+				if order == orderText && step == 0 {
+					a.Calls = a.Calls[:1] // one beside it might be past its check
+				}
 				if order == orderLast {
 					a.Text = strings.Repeat("a word after another ", 20)
 				}
@@ -78,7 +81,7 @@ func TestClusterC46(t *testing.T) {
 				}
 			}
 			const a, b = 0, 1
-			c.start()
+			c.begin(a)
 			c.session(a, "case")
 			live := c.on[a].follow(c.ctx, "case", "", false)
 			deltas := func() int {
@@ -112,6 +115,7 @@ func TestClusterC46(t *testing.T) {
 				c.signal(a, syscall.SIGSTOP)
 			}
 			c.stopped(a)
+			c.begin(b) // not before: it might have been the first to take the run
 
 			var run string
 			c.until("B knows of the run", func() bool {

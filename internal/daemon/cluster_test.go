@@ -2,11 +2,9 @@ package daemon_test
 
 import (
 	"context"
-	"crypto/rand"
 	"flag"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -14,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/storetest"
 )
 
 var (
@@ -44,58 +41,10 @@ type cluster struct {
 	on    []*caller // a client of each node
 }
 
-// databaseURL is a database of the tests, with a schema of this one's own.
-func databaseURL(t *testing.T) string {
-	t.Helper()
-	base := os.Getenv("HOLDFAST_TEST_DATABASE")
-	asked := base != "" || os.Getenv("CI") != ""
-	if base == "" {
-		base = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
-	}
-	schema := "cluster_" + strings.ToLower(rand.Text()[:12])
-	do := func(text string) error {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		conn, err := pgx.Connect(ctx, base)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, text)
-		return err
-	}
-	if err := do("CREATE SCHEMA " + schema); err != nil {
-		if asked {
-			t.Fatalf("no PostgreSQL for the tests: %v", err)
-		}
-		t.Skipf("no PostgreSQL for the tests (HOLDFAST_TEST_DATABASE names one): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := do("DROP SCHEMA " + schema + " CASCADE"); err != nil {
-			t.Error(err)
-		}
-	})
-	return withParams(t, base, "search_path", schema)
-}
-
-func withParams(t *testing.T, to string, pairs ...string) string {
-	t.Helper()
-	u, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	for i := 0; i < len(pairs); i += 2 {
-		q.Set(pairs[i], pairs[i+1])
-	}
-	u.RawQuery = q.Encode()
-	return u.String()
-}
-
 // newCluster makes n nodes that have not begun. change sees the configuration of each.
 func newCluster(t *testing.T, n int, change func(i int, w *world, c map[string]any)) *cluster {
 	t.Helper()
-	return newClusterAt(t, databaseURL(t), n, change)
+	return newClusterAt(t, storetest.Database(t), n, change)
 }
 
 func newClusterAt(t *testing.T, database string, n int, change func(i int, w *world, c map[string]any)) *cluster {
@@ -105,7 +54,7 @@ func newClusterAt(t *testing.T, database string, n int, change func(i int, w *wo
 	desk := t.TempDir() // all have the same workspace root
 	for i := range n {
 		k := newKeeper(t, c.w.config(func(m map[string]any) {
-			m["database_url"] = withParams(t, database, "pool_max_conns", "6")
+			m["database_url"] = storetest.WithParams(t, database, "pool_max_conns", "6")
 			m["lease"] = map[string]any{"ttl": clusterLease.String()}
 			m["tools"].(map[string]any)["desk"].(map[string]any)["root"] = desk
 			if change != nil {

@@ -213,7 +213,7 @@ func (w *witness) stops() bool {
 func (w *witness) die(types string) {
 	if w.stops() {
 		w.tell("stop", types)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		stopSelf()
 		w.tell("awake", types)
 		return
 	}

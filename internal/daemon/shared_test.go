@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
@@ -29,59 +27,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/postgres"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 	"github.com/holdfast-dev/holdfast/internal/session"
+	"github.com/holdfast-dev/holdfast/internal/storetest"
 )
-
-// sharedDatabase makes a schema for a test in the database of the tests, and
-// gives the URL that leads there. Without a database the test is skipped; where
-// all tests must run it fails.
-func sharedDatabase(t *testing.T) string {
-	t.Helper()
-	base := os.Getenv("HOLDFAST_TEST_DATABASE")
-	must := base != "" || os.Getenv("CI") != ""
-	if base == "" {
-		base = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
-	}
-	id, err := event.NewRunID(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema := "d_" + strings.TrimPrefix(string(id), "run_")
-	do := func(text string) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		conn, err := pgx.Connect(ctx, base)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, text)
-		return err
-	}
-	if err := do("CREATE SCHEMA " + schema); err != nil {
-		if must {
-			t.Fatalf("no PostgreSQL for the tests: %v", err)
-		}
-		t.Skipf("no PostgreSQL for the tests (HOLDFAST_TEST_DATABASE names one): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := do("DROP SCHEMA " + schema + " CASCADE"); err != nil {
-			t.Error(err)
-		}
-	})
-	return withSearchPath(t, base, schema)
-}
-
-func withSearchPath(t *testing.T, base, schema string) string {
-	t.Helper()
-	u, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	q.Set("search_path", schema)
-	u.RawQuery = q.Encode()
-	return u.String()
-}
 
 // sharedConfig is a node's configuration.
 func sharedConfig(t *testing.T, database, more string) *config.Config {
@@ -98,7 +45,7 @@ func sharedConfig(t *testing.T, database, more string) *config.Config {
 // Two nodes in one data directory would write over each other's address: the
 // second is refused as with SQLite, and may start when the first has ended.
 func TestNodesDoNotShareADataDirectory(t *testing.T) {
-	cfg := sharedConfig(t, sharedDatabase(t), "")
+	cfg := sharedConfig(t, storetest.Database(t), "")
 	first, err := daemon.Open(t.Context(), cfg, daemon.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +95,7 @@ func TestStartWaitsForTheDatabase(t *testing.T) {
 	}
 
 	// Now a database comes while a start waits.
-	there := sharedDatabase(t)
+	there := storetest.Database(t)
 	u, err := url.Parse(there)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +178,7 @@ func forward(t *testing.T, at, target string) {
 // Each metric of ownership is moved by what it tells of, on two nodes of a real
 // database: C46 and C50 in small.
 func TestFiguresOfNodes(t *testing.T) {
-	database := sharedDatabase(t)
+	database := storetest.Database(t)
 	stub := chatstub.New(chatstub.Replies(chatstub.Reply{Text: "one"}, chatstub.Reply{Text: "two"}))
 	vendor := httptest.NewServer(stub)
 	defer vendor.Close()
@@ -314,7 +261,7 @@ func (s *cutStore) Beat(ctx context.Context, n eventlog.Node, ttl time.Duration)
 // the nodes asks another one, and is ready again with its next beat.
 func TestNotReadyWithoutALease(t *testing.T) {
 	var cut *cutStore
-	cfg := sharedConfig(t, sharedDatabase(t), "")
+	cfg := sharedConfig(t, storetest.Database(t), "")
 	cfg.Lease.TTL = config.Duration(time.Second)
 	d, err := daemon.Open(t.Context(), cfg, daemon.Options{WrapStore: func(s daemon.Store) daemon.Store { cut = &cutStore{Store: s}; return cut }})
 	if err != nil {
@@ -341,7 +288,7 @@ func TestNotReadyWithoutALease(t *testing.T) {
 // A node that starts hears at once what others write, also before its rooms are
 // made: it is told to nobody then. Under the race detector.
 func TestNewsWhileANodeIsMade(t *testing.T) {
-	database := sharedDatabase(t)
+	database := storetest.Database(t)
 	other, err := postgres.Open(t.Context(), postgres.Config{
 		URL: database, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, Program: session.StateVersion, CheckSnapshot: eventlog.CheckSnapshot,
 	})

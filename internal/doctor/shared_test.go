@@ -2,68 +2,24 @@ package doctor
 
 import (
 	"context"
-	"crypto/rand"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
+	"github.com/holdfast-dev/holdfast/internal/storetest"
 )
-
-// database makes a schema in the database of the tests.
-func database(t *testing.T) string {
-	t.Helper()
-	base := os.Getenv("HOLDFAST_TEST_DATABASE")
-	must := base != "" || os.Getenv("CI") != ""
-	if base == "" {
-		base = "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
-	}
-	schema := "doctor_" + strings.ToLower(rand.Text()[:12])
-	do := func(text string) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		conn, err := pgx.Connect(ctx, base)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, text)
-		return err
-	}
-	if err := do("CREATE SCHEMA " + schema); err != nil {
-		if must {
-			t.Fatalf("no PostgreSQL for the tests: %v", err)
-		}
-		t.Skipf("no PostgreSQL for the tests (HOLDFAST_TEST_DATABASE names one): %v", err)
-	}
-	t.Cleanup(func() {
-		if err := do("DROP SCHEMA " + schema + " CASCADE"); err != nil {
-			t.Error(err)
-		}
-	})
-	u, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	q.Set("search_path", schema)
-	u.RawQuery = q.Encode()
-	return u.String()
-}
 
 const scriptedRoute = "  a: {provider: scripted, script: s.yaml}\n"
 
 // A database that nodes share is looked at as one of theirs: what it promises,
 // what it costs, who is there, and who sees which files.
 func TestSharedDatabase(t *testing.T) {
-	address := database(t)
+	address := storetest.Database(t)
 	t.Setenv("HF_DOCTOR_DATABASE", address)
 	cfg := configured(t, scriptedRoute, "database_url: {env: HF_DOCTOR_DATABASE}", "tools: {files: {type: workspace, root: ./desk}}")
 	found := examine(t, Input{Config: cfg})

@@ -78,7 +78,13 @@ func submitRun(c *call, req *api.SubmitRun) error {
 			return err
 		}
 	}
-	return c.showRun(status, id)
+	err = c.showRun(status, id)
+	if problem.Is(err, "run_not_found") { // it was accepted, has ended, and its session was erased since
+		if _, gone := c.find(); gone != nil {
+			return gone
+		}
+	}
+	return err
 }
 
 func interruptSession(c *call, req *api.StopRun) error {
@@ -176,7 +182,7 @@ const lookAgain = 5 * time.Second
 // would not say so.
 func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration, look bool) (eventlog.RunRow, error) {
 	sub.Narrow(id)
-	end := time.Now().Add(wait)
+	until := time.Now().Add(wait)
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	again := time.NewTicker(lookAgain)
@@ -193,12 +199,10 @@ func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration,
 		case <-again.C:
 		case <-over.C:
 		case <-c.cfg.Stopping:
-			last = true
 		case <-c.ctx().Done():
 			return eventlog.RunRow{}, c.ctx().Err()
 		}
-		// Several may be ready at once; which of them is taken is chance, and must not count.
-		last = last || !time.Now().Before(end)
+		last = c.stopping() || !time.Now().Before(until) // also where a bell rang in the same moment
 	}
 }
 

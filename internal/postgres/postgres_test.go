@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +18,8 @@ import (
 
 // testURL is the database of the tests. Each of them makes a schema of its own there.
 func testURL() string {
-	if u := os.Getenv("HOLDFAST_TEST_DATABASE"); u != "" {
-		return u
-	}
-	return "postgres://postgres@127.0.0.1:5432/test?sslmode=disable"
+	u, _ := storetest.DatabaseURL()
+	return u
 }
 
 var reach = sync.OnceValue(func() error {
@@ -43,7 +40,7 @@ func needDatabase(t testing.TB) {
 	if err == nil {
 		return
 	}
-	if os.Getenv("CI") != "" || os.Getenv("HOLDFAST_TEST_DATABASE") != "" {
+	if _, wanted := storetest.DatabaseURL(); wanted {
 		t.Fatalf("no PostgreSQL for the tests: %v", err)
 	}
 	t.Skipf("no PostgreSQL for the tests (HOLDFAST_TEST_DATABASE names one): %v", err)

@@ -272,9 +272,9 @@ func (c *client) submit(s *room) {
 
 // refusal remembers what was refused: it leaves no run (I-07).
 func (c *client) refusal(task string, status int, answer []byte) {
-	// A run that was accepted, ended and erased before it could be shown is told
-	// as not found.
-	if status < 400 || status >= 500 || codeOf(answer) == "run_not_found" {
+	// A run that was accepted may have ended, and its session may have been erased,
+	// before it could be shown.
+	if status < 400 || status >= 500 || codeOf(answer) == "session_erased" {
 		return
 	}
 	c.h.count("refused " + codeOf(answer))

@@ -291,8 +291,11 @@ func (h *history) drawVerdict(p *parked, roll func(int) bool) verdict {
 	if p.ctx.Err() != nil && p.kind != reads && h.choose.IntN(3) == 0 {
 		return lingers
 	}
-	if n.split == errs || h.full && p.kind != reads {
-		return errBefore
+	switch {
+	case n.split == errs:
+		return errApart
+	case h.full && p.kind != reads:
+		return errNoRoom
 	}
 	writes := p.kind != reads
 	switch {

@@ -117,7 +117,7 @@ var mutants = []*mutant{
 			return s.Append(ctx, a)
 		}}
 	}},
-	{name: "the store lets a living node's streams be claimed", ofStore: func(s daemon.Store, _ *node) daemon.Store {
+	{name: "the store lets a living node's streams be claimed", always: true, ofStore: func(s daemon.Store, _ *node) daemon.Store {
 		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
 			for {
 				stamps, err := s.Append(ctx, a)
@@ -142,7 +142,7 @@ var mutants = []*mutant{
 			return s.Append(ctx, a)
 		}}
 	}},
-	{name: "the store ends leases before their time", always: true, ofStore: func(s daemon.Store, _ *node) daemon.Store {
+	{name: "the store ends leases before their time", ofStore: func(s daemon.Store, _ *node) daemon.Store {
 		return &broken{Store: s, beat: func(ctx context.Context, n eventlog.Node, ttl time.Duration) (eventlog.Lease, error) {
 			return s.Beat(ctx, n, ttl/3)
 		}}

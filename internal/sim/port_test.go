@@ -44,9 +44,9 @@ func do[T any](ctx context.Context, p *port, k kind, key string, call func(conte
 	case v == crashBefore:
 		h.crash(p.n)
 		return zero, eventlog.ErrClosed
-	case v == errBefore && k == appends && h.full:
+	case v == errNoRoom:
 		return zero, errFull
-	case v == errBefore && p.n.split != joined:
+	case v == errApart:
 		return zero, errSplit
 	case v == errBefore:
 		return zero, errFault

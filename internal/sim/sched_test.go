@@ -24,6 +24,8 @@ type verdict string
 const (
 	proceed     verdict = ""             // it goes on
 	errBefore   verdict = "err-before"   // an error, and nothing was done
+	errApart    verdict = "err-apart"    // the store cannot be reached
+	errNoRoom   verdict = "err-no-room"  // the disk is full
 	errAfter    verdict = "err-after"    // it was done, and the answer is an error
 	crashBefore verdict = "crash-before" // the node dies, and nothing was done
 	crashAfter  verdict = "crash-after"  // the node dies right behind the commit

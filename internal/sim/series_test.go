@@ -113,7 +113,7 @@ func (s *series) report(path string) error {
 	}
 	o := &s.total
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s\nSeeds %d to %d, %s, on %s/%s, %s, in %v.\n\n| | |\n| --- | ---: |\n", before, reportBegin, s.from, s.from+uint64(o.seeds)-1,
+	fmt.Fprintf(&b, "%s%s\nSeeds from %d to about %d, %s, on %s/%s, %s, in %v.\n\n| | |\n| --- | ---: |\n", before, reportBegin, s.from, s.from+uint64(o.seeds)-1,
 		time.Now().UTC().Format(time.DateOnly), runtime.GOOS, runtime.GOARCH, runtime.Version(), o.took.Round(time.Second))
 	row := func(what string, n int) { fmt.Fprintf(&b, "| %s | %d |\n", what, n) }
 	row("**histories**", o.seeds)
@@ -138,7 +138,7 @@ var reported = [][]string{
 	{"nodes paused", "pause"},
 	{"nodes cut off from the store", "split errors", "split hangs"},
 	{"disks full", "disk full"},
-	{"store calls that failed", "err-before", "err-after"},
+	{"store calls that failed", "err-before", "err-after", "err-apart", "err-no-room"},
 	{"requests that landed behind their caller's end", "request that landed behind its caller's end"},
 	{"sessions and targets taken from a dead node", "taken from the dead"},
 	{"sessions and targets taken from a living node", "taken from the living"},
@@ -229,6 +229,11 @@ func (s *series) collect(t *testing.T, results <-chan told, cmds []*exec.Cmd) {
 			}
 			s.total.took = time.Since(began)
 			fmt.Printf("%sfailed: %v\n", &s.total, s.total.failed)
+			if *reportFlag != "" {
+				if err := s.report(*reportFlag); err != nil {
+					fmt.Println(err)
+				}
+			}
 			os.Exit(min(len(s.total.failed), 1))
 		}
 	}

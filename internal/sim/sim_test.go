@@ -222,7 +222,7 @@ func differs(a, b []string) int {
 func (o *outcome) script() string {
 	var b strings.Builder
 	for _, f := range o.found {
-		fmt.Fprintf(&b, "# %s\n", f)
+		fmt.Fprintf(&b, "# %s\n", strings.Join(strings.Fields(f), " "))
 	}
 	fmt.Fprintf(&b, "seed %d\nnodes %d\n%s\n", o.seed, o.nodes, strings.Join(o.lines, "\n"))
 	return b.String()

@@ -370,19 +370,23 @@ func (p *Pool[K]) take(limit int, mine, whole bool) {
 		return
 	}
 	p.failing = false
+	fresh := false
 	for _, key := range keys {
 		switch {
 		case p.stopped:
 			return
-		case p.active[key] != nil, p.timers[key] != nil: // known, and heard of
+		case p.active[key] != nil, p.timers[key] != nil, p.queued[key]: // known, and heard of
+			continue
 		case p.full(): // it is this pool's, and waits for a place
 			p.queue(key)
 		default:
 			p.begin(key)
 		}
+		fresh = true
 	}
 	if whole && len(keys) >= limit {
 		p.more = true
+		p.mine = p.mine || mine && fresh // its own may be more than it asked for
 		if !p.full() {
 			p.look, p.wanted = time.Now(), true
 		}

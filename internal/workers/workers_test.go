@@ -3,6 +3,7 @@ package workers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -364,6 +365,31 @@ func TestPlannedIsOwn(t *testing.T) {
 		wait(30 * time.Second)
 		n.want(t, "due", 2)
 		p.Heard("due")
+		p.Stop(t.Context())
+	})
+}
+
+// What is a pool's own it goes on with at once, however much that is: after a
+// lease that lapsed all of it has to be begun again.
+func TestAllThatIsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const own = 200
+		var n tally
+		p := workers.New(256, func(_ context.Context, key string, w *workers.Worker) time.Time {
+			n.look(key)
+			<-w.Draining
+			return time.Time{}
+		})
+		p.Draw(workers.Source[string]{Take: func(_ context.Context, limit int, mine bool) (keys []string, _ error) {
+			for i := 0; mine && i < min(own, limit); i++ { // the oldest first, whether they are worked on or not
+				keys = append(keys, fmt.Sprint(i))
+			}
+			return keys, nil
+		}})
+		wait(100 * time.Millisecond)
+		if got := p.Active(); got != own {
+			t.Errorf("%d of %d are worked on", got, own)
+		}
 		p.Stop(t.Context())
 	})
 }
