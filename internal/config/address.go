@@ -30,7 +30,7 @@ func (c *Config) checkAddress(key string, a *Address, schemes ...string) *Error 
 	if err != nil || !slices.Contains(schemes, u.Scheme) {
 		return mistake(key, "want a URL that begins with %s://, or a reference to one", strings.Join(schemes, ":// or "))
 	}
-	if _, secret := u.User.Password(); secret || u.Query().Has("password") {
+	if _, secret := u.User.Password(); secret || u.Query().Has("password") || u.Query().Has("sslpassword") {
 		return mistake(key, "a URL with a password is a secret: write {env: NAME} or {file: PATH}")
 	}
 	return nil

@@ -196,6 +196,7 @@ func TestCluster(t *testing.T) {
 	for text, want := range map[string]string{
 		"database_url: postgres://hf:secret@db/hf":            "1:15: database_url: a URL with a password is a secret",
 		"database_url: postgres://db/hf?password=secret":      "1:15: database_url: a URL with a password is a secret",
+		"database_url: postgres://db/hf?sslpassword=secret":   "1:15: database_url: a URL with a password is a secret",
 		"database_url: mysql://db/hf":                         "1:15: database_url: want a URL that begins with postgres://",
 		"database_url: {env: A, file: b}":                     "database_url: a secret is a reference: exactly one",
 		"database_url: [1]":                                   "1:15: database_url: want a URL, or a reference",
