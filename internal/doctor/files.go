@@ -33,7 +33,7 @@ func (p *patient) secrets() {
 	for _, w := range p.Warnings {
 		if !p.told(w) {
 			bad = true
-			p.add("secrets", Warn, "mend what it names; the daemon starts without, and what needs it fails", "%s", w)
+			p.add("secrets", Warn, "mend that; the daemon starts without, and what needs it fails", "%s", w)
 		}
 	}
 	for _, f := range files {

@@ -171,9 +171,14 @@ func (p *patient) nodes(g *postgres.Glance) {
 	p.add(check, OK, "", "%s; a lease runs %s", text, p.cfg.Lease.TTL.Or(config.DefaultLease))
 }
 
-// roots says which nodes see the files of each workspace.
+// roots says which nodes see the files of each workspace, and whether work waits
+// for one that does.
 func (p *patient) roots(g *postgres.Glance) {
 	const check = "workspaces"
+	if g.Rootless > 0 {
+		p.add(check, Warn, "start a node that has them, or give one the folder with its file .holdfast-root",
+			"sessions with work whose files no node sees that is there: %d; they wait", g.Rootless)
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Tools)) {
 		t := p.cfg.Tools[name]
 		if t.Type != "workspace" {
@@ -201,6 +206,8 @@ func (p *patient) roots(g *postgres.Glance) {
 		case len(without) > 0:
 			p.add(check, Warn, "share the folder, with its file .holdfast-root, if those nodes are to go on with such sessions",
 				"%s: %d of %d nodes see these files; sessions that worked in them are not handed to %s", name, with, with+len(without), strings.Join(without, ", "))
+		case with == 0:
+			p.add(check, OK, "", "%s: no node is there now", name)
 		default:
 			p.add(check, OK, "", "%s: every node sees these files (%d)", name, with)
 		}

@@ -101,6 +101,7 @@ func TestSharedDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	want(t, examine(t, Input{Config: cfg}), "workspaces", OK, "files: no node is there now")
 	beat(eventlog.Node{ID: "n1", Name: "one/1", Version: "1.0", Active: 3, Most: 256, Roots: []string{root}})
 	if err := os.MkdirAll(cfg.Path(cfg.DataDir), 0o700); err != nil {
 		t.Fatal(err)
@@ -160,6 +161,7 @@ func TestJudgeSharedDatabase(t *testing.T) {
 		"ahead":    {func(g *postgres.Glance) { g.Ahead = 10 * time.Minute }, p.skew, "database clock", Warn, "10m0s ahead of this machine's; leases do not mind"},
 		"behind":   {func(g *postgres.Glance) { g.Ahead = -time.Minute }, p.skew, "database clock", Warn, "1m0s behind this machine's"},
 		"lost":     {func(g *postgres.Glance) { g.Nodes = []eventlog.NodeRow{{}} }, p.nodes, "nodes", Warn, "1 ended without giving their lease back"},
+		"rootless": {func(g *postgres.Glance) { g.Rootless = 2 }, p.roots, "workspaces", Warn, "whose files no node sees that is there: 2; they wait"},
 	} {
 		g := good
 		c.change(&g)

@@ -42,6 +42,9 @@ type Glance struct {
 	HeardErr error // why there was none
 
 	Nodes []eventlog.NodeRow // see ListNodes
+	// Rootless is how many sessions want work and need workspace roots that no node
+	// which lives has all of: they wait until one comes.
+	Rootless int
 }
 
 // glanceCommits is how many commits are measured.
@@ -135,8 +138,11 @@ func (g *Glance) tables(ctx context.Context, s *Store) error {
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
-	g.Nodes, err = s.ListNodes(ctx)
-	return err
+	if g.Nodes, err = s.ListNodes(ctx); err != nil {
+		return err
+	}
+	return s.pool.QueryRow(ctx, s.sql(`SELECT count(*)::int FROM @.streams s WHERE NOT s.target AND s.ready_since IS NOT NULL AND s.roots <> '{}'
+		AND NOT EXISTS (SELECT 1 FROM @.nodes n WHERE NOT n.released AND n.until > clock_timestamp() AND s.roots <@ n.roots)`)).Scan(&g.Rootless)
 }
 
 // commits measures commits of transactions that write nothing but a message into
