@@ -34,7 +34,7 @@ func (e *UnreachableError) Unwrap() error { return e.err }
 // without; where there is no telling which piece that is, nothing is repeated.
 func parseURL(text string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(text)
-	if err == nil {
+	if err == nil && (strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")) {
 		return cfg, nil
 	}
 	u, uerr := url.Parse(text)

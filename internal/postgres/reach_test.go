@@ -32,6 +32,7 @@ func TestNoErrorHoldsThePassword(t *testing.T) {
 		"sslmode":        {"postgres://u:" + password + "@h/db?sslmode=maybe", false, "sslmode"},
 		"in the query":   {"postgres://u@h/db?password=" + password + "&sslmode=maybe", false, "sslmode"},
 		"words":          {"host=h password=" + password + " sslmode=maybe", false, "cannot be read"},
+		"words, good":    {"host=127.0.0.1 port=1 password=" + password + " dbname=db", false, "want postgres://"},
 		"scheme":         {"mysql://u:" + password + "@h/db", false, "cannot be read"},
 		"nobody listens": {"postgres://u:" + password + "@127.0.0.1:1/db?sslmode=disable", true, "127.0.0.1:1 cannot be reached: nobody listens there"},
 		"no name":        {"postgres://u:" + password + "@there-is-none.invalid/db", true, "there-is-none.invalid:5432 cannot be reached: "},
@@ -90,6 +91,16 @@ func TestGlance(t *testing.T) {
 	g = look(Config{pooled: true})
 	if g.Tables != g.KnownTables || g.Rows != 3 || len(g.Nodes) != 1 || !g.Nodes[0].Alive || g.Nodes[0].Name != "one" || !g.Pooled || g.Heard != 0 {
 		t.Errorf("beside a node: %+v", g)
+	}
+	const ready = ".streams (stream, target, head, epoch, hash, ready_since, roots) VALUES "
+	raw(t, "INSERT INTO "+s.schema+ready+"('a', false, 1, 0, '', now(), '{r1,r2}'), ('b', false, 1, 0, '', now(), '{r1}'), ('c', false, 1, 0, '', now(), '{}'), ('d', false, 1, 0, '', NULL, '{r3}')")
+	for want, roots := range map[int][]string{2: {"r2"}, 1: {"r1", "r3"}, 0: {"r2", "r1"}} {
+		if _, err := s.Beat(t.Context(), eventlog.Node{ID: "n1", Name: "one", Version: "v", Roots: roots}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if g = look(Config{}); g.Rootless != want {
+			t.Errorf("%d sessions wait for a node beside one with %v, want %d", g.Rootless, roots, want)
+		}
 	}
 	raw(t, "INSERT INTO "+s.schema+".migrations VALUES (1000, 'later', '', '')")
 	if g = look(Config{}); g.Tables != 1000 || g.Nodes != nil {
