@@ -29,6 +29,13 @@ func (s *Store) run() {
 		if !open {
 			break
 		}
+		if batch[0].Alone() { // it may take long, which is nobody's else to wait for
+			select {
+			case s.slow <- batch[0]:
+				continue
+			default:
+			}
+		}
 		left = s.commit(batch)
 	}
 	close(s.slow)
