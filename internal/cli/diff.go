@@ -123,7 +123,11 @@ func (p *diffPrinter) stat(d *api.FilesDiff) {
 		}
 		fmt.Fprintf(p.w, "%-9s %-12s %s\n", f.Change, lines, quotePath("", f.Path))
 	}
-	fmt.Fprintf(p.w, "%d files, +%d -%d lines\n", len(d.Files)+d.More, added, deleted)
+	files := "files"
+	if len(d.Files)+d.More == 1 {
+		files = "file"
+	}
+	fmt.Fprintf(p.w, "%d %s, +%d -%d lines\n", len(d.Files)+d.More, files, added, deleted)
 }
 
 // quotePath writes a path so that it stands on one line and ends where it ends.

@@ -161,7 +161,7 @@ func (v *follower) from(where string) {
 	}
 	v.deaf = true
 	v.endLine()
-	fmt.Fprintln(v.w, "live text is not available here: another node does the work, and no bus reaches it; texts come when they are whole")
+	fmt.Fprintln(v.w, "live text is not available here as long as this node does not do the work, since there is no bus; texts come when they are whole")
 }
 
 // gap marks a place where live text is missing; the whole comes with its end.

@@ -129,7 +129,7 @@ func (a *app) nodesCommand() *cobra.Command {
 			err = a.table("NODE\tNAME\tVERSION\tSINCE\tSTATUS\tSESSIONS", func(w *tabwriter.Writer) {
 				for i := range l.Items {
 					n := &l.Items[i]
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d of %d\n", n.ID, n.Name, n.Version, stamp(n.Since), nodeStatus(n), n.ActiveSessions, n.MostSessions)
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Name, n.Version, stamp(n.Since), nodeStatus(n), nodeWork(n))
 				}
 			})
 			a.more(l.NextCursor)
@@ -149,6 +149,14 @@ func nodeStatus(n *api.Node) string {
 		return "draining"
 	}
 	return "alive"
+}
+
+// nodeWork says on how much a node works; what one that is gone had is with others.
+func nodeWork(n *api.Node) string {
+	if n.Released || !n.Alive {
+		return "-"
+	}
+	return fmt.Sprintf("%d of %d", n.ActiveSessions, n.MostSessions)
 }
 
 func (a *app) routesCommand() *cobra.Command {

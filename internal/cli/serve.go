@@ -224,6 +224,12 @@ func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
 	if cfg.Format == "text" || cfg.Format == "" && terminal(w) {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
+	opts.ReplaceAttr = func(_ []string, at slog.Attr) slog.Attr {
+		if at.Value.Kind() == slog.KindDuration { // else a number of nanoseconds
+			at.Value = slog.StringValue(at.Value.Duration().String())
+		}
+		return at
+	}
 	return slog.New(slog.NewJSONHandler(w, opts))
 }
 
