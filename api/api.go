@@ -390,7 +390,7 @@ type Synced struct {
 const (
 	LiveLocal = "local" // from this daemon, which does the work itself
 	LiveBus   = "bus"   // from whichever node does the work, over the bus
-	LiveNone  = "none"  // from nowhere: another node does the work, and no bus reaches it now
+	LiveNone  = "none"  // from nowhere: this daemon does not do the work, nobody or another node does, and there is no bus now
 )
 
 // LiveNote is the data of a live marker: where live deltas come from has changed.

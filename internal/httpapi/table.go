@@ -127,8 +127,8 @@ const narrowedNotes = "Narrowed, a page may hold fewer events than its limit, or
 
 const streamNotes = "Server-sent events: `id` is the sequence in the session's stream, `event` the type, `data` the event as one line of JSON. " +
 	"Live deltas (`text.delta` and the like) and markers have no `id`. The one `synced` marker says that the replay has reached what was the head when " +
-	"the reader came; its `live` says where live deltas come from: `local`, this daemon; `bus`, whichever node does the work; `none`, nowhere, because another node does the " +
-	"work and no bus reaches it: durable events come all the same. A `live` marker says that this has changed. A `gap` marker says that live deltas are missing at its " +
+	"the reader came; its `live` says where live deltas come from: `local`, this daemon; `bus`, whichever node does the work; `none`, nowhere, because this daemon does not do the " +
+	"work and there is no bus: durable events come all the same. A `live` marker says that this has changed. A `gap` marker says that live deltas are missing at its " +
 	"place, because the reader was too slow for them (`slow_reader`), they were lost between nodes (`bus`), or the reader came later (`late`); the `…ended` event that follows has the whole. " +
 	"A reader that comes again with `Last-Event-ID` gets every durable event after it once, in order. A cursor past the head waits. " +
 	"A silent stream sends a comment every 15 seconds. A reader that takes longer than `limits.stream_write` (10 seconds) for 32 KiB is let go: " +
