@@ -19,7 +19,7 @@ import (
 // ends has three runs: one with a read and an external effect in one turn, a
 // wrong answer and its repair, whose delivery fails at first; one with two more
 // levels of effect; and a plain one. A second session without contracts plays
-// at the same time: tools, an answer that breaks off, a plain one.
+// at the same time: tools, an answer that its provider breaks off, a plain one.
 const (
 	orderMain  = 1
 	orderBook  = 2
@@ -110,7 +110,7 @@ func storyAnswer(order, step int, _ chatstub.Request) chatstub.Reply {
 		return chatstub.Reply{Calls: []chatstub.Call{
 			{Name: "charge", Arguments: `{"order":11,"cents":7}`}, {Name: "lookup", Arguments: `{"order":11}`}}}
 	case order == orderCut:
-		return chatstub.Reply{Text: strings.Repeat("a draft that nobody may be sent ", 8), CutAfter: 1000}
+		return chatstub.Reply{Text: strings.Repeat("a draft that nobody may be sent ", 8), Finish: "content_filter"} // a cut one would be tried again, for seconds
 	case order < 10:
 		return loose
 	}
