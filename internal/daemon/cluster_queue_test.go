@@ -313,3 +313,90 @@ func (c *cluster) readSome(on int, last int64, most int, byHeader bool, head *in
 	}
 	return last, nil
 }
+
+// C50: people ask for compactions through both nodes while runs are submitted to
+// both: each is done between two runs, or refused with 409; runs keep their order,
+// one at a time, and none is lost. // I-06
+func TestClusterC50Compactions(t *testing.T) {
+	t.Parallel()
+	const n = 30
+	c := newCluster(t, 2, func(_ int, _ *world, m map[string]any) {
+		m["limits"] = map[string]any{"queued_runs": 2 * n}
+	})
+	c.w.answer = func(order, _ int, req chatstub.Request) chatstub.Reply {
+		for _, m := range req.Messages {
+			if m.Role == "system" && strings.Contains(m.Text(), "record of a conversation") {
+				return chatstub.Reply{Text: "## Goal\n\nLines.\n"}
+			}
+		}
+		return chatstub.Reply{Text: fmt.Sprintf("line %d", order)}
+	}
+	c.start()
+	c.session(0, "case")
+	var wg sync.WaitGroup
+	runs := make([]api.Run, n)
+	for i := range n {
+		wg.Go(func() {
+			var err error
+			if runs[i], _, err = c.on[i%2].submit(c.ctx, "case", fmt.Sprintf("key-%d", i), fmt.Sprintf("order %d", 100+i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	over := make(chan struct{})
+	var asked sync.WaitGroup
+	for i := range 2 {
+		asked.Go(func() {
+			for {
+				a, err := c.on[i].do(c.ctx, http.MethodPost, "/v1/sessions/case/compact", nil)
+				if err != nil || a.status != http.StatusAccepted && a.status != http.StatusConflict {
+					t.Errorf("C50: a compaction was answered %d %s: %v", a.status, a.body, err)
+					return
+				}
+				select {
+				case <-over:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, r := range runs {
+		if r = c.completes((i+1)%2, r.ID); len(r.Outputs) != 1 || r.Outputs[0].Content != fmt.Sprintf("line %d", 100+i) {
+			t.Errorf("C50: run %d answered %+v", i, r.Outputs)
+		}
+	}
+	c.until("a compaction is done", func() bool { // between two runs, or now
+		for _, e := range c.feed(0) {
+			if e.Type == string(event.TypeContextCompacted) {
+				return true
+			}
+		}
+		return false
+	})
+	close(over)
+	asked.Wait()
+	c.delivered(0, n)
+	_, events := c.history()
+	var active event.RunID
+	open := false
+	for i := range events {
+		switch e := &events[i]; e.Data.(type) {
+		case *event.RunStarted:
+			if active != "" || open {
+				t.Errorf("I-06: run %s starts beside %q, a compaction under way: %v", e.RunID, active, open)
+			}
+			active = e.RunID
+		case *event.RunCompleted:
+			active = ""
+		case *event.CompactionStarted:
+			if active != "" || open {
+				t.Errorf("C50: a compaction that a person asked for begins beside %q, another under way: %v", active, open)
+			}
+			open = true
+		case *event.CompactionEnded, *event.CompactionFailed:
+			open = false
+		}
+	}
+}
