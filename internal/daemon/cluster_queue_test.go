@@ -175,7 +175,7 @@ func keysOf(m map[string]int) (out []string) {
 // order. // I-18
 func TestClusterC85(t *testing.T) {
 	t.Parallel()
-	const clients, drops, runs = 10, 20, 40
+	const clients, drops, runs = 10, 20, 110 // some 2,000 events
 	c := newCluster(t, 2, func(_ int, _ *world, m map[string]any) {
 		m["limits"] = map[string]any{"queued_runs": 2 * runs}
 	})
@@ -219,7 +219,7 @@ func TestClusterC85(t *testing.T) {
 	}
 	var list api.List[api.Run]
 	c.until("all runs are at their end", func() bool {
-		c.must(c.on[1].get(c.ctx, "/v1/runs?limit=100", &list))
+		c.must(c.on[1].get(c.ctx, "/v1/runs?limit=200", &list))
 		ended := 0
 		for i := range list.Items {
 			if list.Items[i].Terminal() {

@@ -144,7 +144,7 @@ func (c *cluster) delivered(on, n int) {
 	c.t.Helper()
 	c.until(fmt.Sprintf("%d deliveries are at their end", n), func() bool {
 		var page api.List[api.Delivery]
-		c.must(c.on[on].get(c.ctx, "/v1/deliveries?limit=100", &page))
+		c.must(c.on[on].get(c.ctx, "/v1/deliveries?limit=200", &page))
 		ended := 0
 		for _, d := range page.Items {
 			if d.Status == api.DeliveryDelivered {
