@@ -36,6 +36,7 @@ type house struct {
 
 	address string
 	cfg     *config.Config
+	opt     daemon.Options
 }
 
 const houseToken = "house-token-house-token"
@@ -52,8 +53,13 @@ func newHouse(t *testing.T, script chatstub.Script) *house {
 func newHouseAt(t *testing.T, vendor string, stub *chatstub.Stub) *house {
 	t.Helper()
 	h := &house{t: t, stub: stub}
-	h.begin(fmt.Sprintf(`routes: {main: {provider: openai_compatible, base_url: %q, model: m}}`, vendor+"/v1"), "found")
+	h.beginAt(vendor)
 	return h
+}
+
+func (h *house) beginAt(vendor string) {
+	h.t.Helper()
+	h.begin(fmt.Sprintf(`routes: {main: {provider: openai_compatible, base_url: %q, model: m}}`, vendor+"/v1"), "found")
 }
 
 // begin starts the house with these routes and a tool that gives this text.
@@ -88,7 +94,7 @@ func (h *house) open() {
 	t, cfg := h.t, h.cfg
 	t.Helper()
 	var err error
-	if h.d, err = daemon.Open(t.Context(), cfg, daemon.Options{}); err != nil {
+	if h.d, err = daemon.Open(t.Context(), cfg, h.opt); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -74,7 +74,13 @@ type Config struct {
 	Slots    int           // attempts at once over all targets; default 256
 	Rand     *rand.Rand
 	Logger   *slog.Logger
+	// Held says whether no attempt may begin now, for want of room to record what
+	// would come of it. Nil: never.
+	Held func() bool
 }
+
+// heldAfter is how soon is looked again whether what was held back may begin.
+const heldAfter = time.Second
 
 // Room runs one lane for each target that has something to send.
 type Room struct {
@@ -212,6 +218,9 @@ func (r *Room) step(ctx context.Context, id event.TargetID, w *workers.Worker, t
 	}
 	if err != nil {
 		return due, false, err
+	}
+	if r.cfg.Held != nil && r.cfg.Held() {
+		return time.Now().Add(heldAfter), false, nil
 	}
 	now, err := r.cfg.Store.Now(ctx)
 	if err != nil {

@@ -32,6 +32,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
@@ -137,6 +138,7 @@ type Store struct {
 	queue   *storecore.Queue[*request]
 	readers *statements
 	tails   *storecore.Tails
+	damaged atomic.Pointer[error] // why nothing is written any more
 
 	// reading counts the long reads that Close waits for.
 	reading  sync.WaitGroup
