@@ -210,4 +210,3 @@ func TestDatabaseFull(t *testing.T) {
 		t.Errorf("%d messages came, want %d", len(got), runs)
 	}
 }
-

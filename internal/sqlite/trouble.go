@@ -84,12 +84,16 @@ type DamagedError struct {
 	Do   string // what to do, beyond what is true of all
 }
 
-func (e *DamagedError) Error() string {
-	do := e.Do
-	if do == "" {
-		do = "keep the directory as it is, look with holdfast verify --data-dir " + e.Dir + " at how far the damage goes, and restore a backup (holdfast restore) into another one"
+// Advice says what to do.
+func (e *DamagedError) Advice() string {
+	if e.Do != "" {
+		return e.Do
 	}
-	return fmt.Sprintf("the database %s cannot be used: %s. Nothing was changed. What to do: %s", filepath.Join(e.Dir, DatabaseFile), e.What, do)
+	return "keep the directory as it is, see with holdfast verify --data-dir " + e.Dir + " how far the damage goes, and restore a backup (holdfast restore) into another directory"
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the database %s cannot be used: %s. Nothing was changed. What to do: %s", filepath.Join(e.Dir, DatabaseFile), e.What, e.Advice())
 }
 
 // Is makes it an eventlog.ErrDamaged.
