@@ -43,7 +43,7 @@ var floors = map[string]int{
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
 	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7, "internal/bus": 7,
 	// 8 wiring
-	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8,
+	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8, "internal/backup": 8,
 	// 9 doors
 	"client": 9, "internal/demo": 9, "internal/cli": 9, "cmd/holdfast": 9, "bench": 9,
 	"internal/provider/stubserver": 9,

@@ -34,9 +34,11 @@ type house struct {
 	d      *daemon.Daemon
 	c      *client.Client
 
-	address string
-	cfg     *config.Config
-	opt     daemon.Options
+	address  string
+	cfg      *config.Config
+	opt      daemon.Options
+	more     string           // further tools
+	restored func(dir string) // fills the data directory before the first start
 }
 
 const houseToken = "house-token-house-token"
@@ -79,13 +81,16 @@ targets: {allow_private: [127.0.0.0/8]}
 delivery: {initial_backoff: 20ms, timeout: 300ms}
 tools:
   lookup: {type: http, url: %q, side_effect: read, input_schema: {type: object, properties: {}, additionalProperties: false}}
-`, routes, h.tool.URL)
+%s`, routes, h.tool.URL, h.more)
 	cfg, err := config.Parse([]byte(text), "holdfast.yaml", h.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.cfg = cfg
 	t.Cleanup(h.stop)
+	if h.restored != nil {
+		h.restored(h.dir + "/holdfast-data")
+	}
 	h.open()
 }
 
