@@ -114,6 +114,9 @@ func describe(ctx context.Context, path string, err error) (c Copied, _ error) {
 	if err != nil {
 		return c, err
 	}
+	if path, err = filepath.Abs(path); err != nil {
+		return c, err
+	}
 	c.Size = sizeOf(path)
 	u := url.URL{Scheme: "file", Path: path, RawQuery: url.Values{"mode": {"ro"}, "immutable": {"1"}}.Encode()}
 	db, err := sql.Open("sqlite", u.String())
@@ -157,6 +160,9 @@ func Describe(ctx context.Context, path string) (Copied, error) { return describ
 // Empty takes all rows out of tables of a copy that nobody uses, and overwrites
 // them. A table that is not there is passed over.
 func Empty(ctx context.Context, path string, tables ...string) (err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return err
+	}
 	db, err := sql.Open("sqlite", source(path, "rw", "secure_delete(ON)", "journal_mode(MEMORY)"))
 	if err != nil {
 		return err

@@ -97,7 +97,10 @@ func examine(ctx context.Context, dir string) (fresh bool, err error) {
 // Examine lists what is wrong with the database of a data directory, by the whole
 // check of its structure. It takes no lock and changes nothing.
 func Examine(ctx context.Context, dir string) ([]string, error) {
-	path := filepath.Join(dir, DatabaseFile)
+	path, err := filepath.Abs(filepath.Join(dir, DatabaseFile)) // a path in an address begins at the root
+	if err != nil {
+		return nil, err
+	}
 	return examineContent(ctx, path, 0, sizeOf(path+"-wal") > 0, 100)
 }
 
