@@ -161,6 +161,10 @@ func opened(err error) error {
 	if errors.As(err, &there) {
 		return &exitError{exitRefused, "database_newer", there.Error()}
 	}
+	var damaged *sqlite.DamagedError
+	if errors.As(err, &damaged) {
+		return &exitError{exitRefused, "database_damaged", damaged.Error()}
+	}
 	var here *sqlite.NewerError
 	if errors.As(err, &here) {
 		return &exitError{exitRefused, "data_dir_newer", here.Error()}

@@ -69,6 +69,9 @@ func (c *Config) check() *Error {
 	default:
 		return mistake("store.sync", "must be full or normal")
 	}
+	if c.Store.Reserve < 0 || c.Store.Reserve > maxReserve {
+		return mistake("store.reserve", "must be bytes, from 1 to %d (1 TiB); 0 is the default", maxReserve)
+	}
 	if !slices.Contains([]string{"", "text", "json"}, c.Log.Format) {
 		return mistake("log.format", "must be text or json")
 	}

@@ -322,6 +322,11 @@ type Store struct {
 	// Wait is how long a start waits for a database_url that cannot be reached,
 	// trying again; then it ends with exit code 3. At most 1h. Default 30s.
 	Wait Duration `yaml:"wait"`
+	// Reserve is how many bytes of the disk under data_dir are kept for the work
+	// under way: with less free, submissions and other new work are refused (507
+	// storage_full); below a quarter of it no model call, tool or delivery begins.
+	// Not with database_url. At most 1 TiB; 1 keeps nothing. Default 64 MiB.
+	Reserve int `yaml:"reserve"`
 }
 
 // Limits bound what is accepted, kept and done at once.

@@ -49,6 +49,8 @@ func TestMistakes(t *testing.T) {
 		{"number", "delivery: {", "delivery: {slots: many, ", "holdfast.yaml:15:19: delivery.slots: want a whole number, got a string"},
 		{"fraction", "delivery: {", "delivery: {slots: 1.5, ", "delivery.slots: want a whole number, got a number"},
 		{"large number", "delivery: {", "delivery: {slots: 18446744073709551615, ", "15:19: delivery.slots: "},
+		{"reserve past its bound", "delivery: {", "store: {reserve: 1099511627777}\ndelivery: {", "store.reserve: must be bytes, from 1 to 1099511627776"},
+		{"negative reserve", "delivery: {", "store: {reserve: -1}\ndelivery: {", "store.reserve: must be bytes"},
 		{"negative bound of snapshots", "delivery: {", "files: {keep: -1}\ndelivery: {", "files.keep: must not be negative"},
 		{"what snapshots leave out", "delivery: {", "files: {ignore: [ok, 'a\\b']}\ndelivery: {", "files.ignore[1]: the pattern holds a backslash"},
 		{"negative number", "delivery: {", "delivery: {slots: -1, ", "holdfast.yaml:15:19: delivery.slots: must not be negative"},

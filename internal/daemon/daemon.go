@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/engine"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/headroom"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/live"
@@ -80,6 +81,8 @@ type Options struct {
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Free replaces the question to the disk for its free bytes, in tests.
+	Free func() (uint64, bool)
 	// Tools are added to the configured ones.
 	Tools []tool.Tool
 }
@@ -93,6 +96,7 @@ type Daemon struct {
 	store     Store
 	node      eventlog.Node // this process life
 	tenure    *tenure.Tenure
+	room      *headroom.Room
 	hub       live.Hub
 	lane      *lane.Lane
 	snapshots *snapshot.Room
@@ -208,7 +212,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	leased := leased{d.tenure, opt.WrapTerm}
 	eng := engine.New(engine.Config{
 		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(),
-		Rand: mathrand.New(seed()), Logger: d.log,
+		Rand: mathrand.New(seed()), Logger: d.log, Held: d.room.Held,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
 	})
@@ -225,7 +229,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		send = opt.Send
 	}
 	d.delivery = delivery.New(deliveryConfig(d.cfg, delivery.Config{
-		Store: d.store, Tenure: leased, Send: send, Rand: mathrand.New(seed()), Logger: d.log,
+		Store: d.store, Tenure: leased, Send: send, Rand: mathrand.New(seed()), Logger: d.log, Held: d.room.Held,
 	}))
 	compaction, err := d.routes.compaction()
 	if err != nil {
@@ -262,7 +266,7 @@ func (d *Daemon) isReady() error {
 	case !d.tenure.Held():
 		return errors.New("the lease has no time left: the database cannot be reached, or this process was held up")
 	}
-	return nil
+	return d.room.Ready()
 }
 
 // Start begins the work: recovery goes on in the background.

@@ -39,7 +39,8 @@ func (d *Daemon) openStore(ctx context.Context, opt Options) (err error) {
 	if opt.WrapStore != nil {
 		d.store = opt.WrapStore(d.store)
 	}
-	d.store = &countedStore{d.store, d.metrics}
+	d.newRoom(opt)
+	d.store = &roomyStore{&countedStore{d.store, d.metrics}, d.room}
 	return nil
 }
 

@@ -27,6 +27,7 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 		ActiveSessions: func() int { return d.lane.Active() },
 		Nodes:          d.nodeStats,
 		Bus:            d.busStats,
+		Room:           d.roomStats,
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
 }

@@ -104,6 +104,9 @@ func (t *turn) run(ctx context.Context) (due time.Time, more bool, err error) {
 	if t.circuit.Paused {
 		return t.parked(ctx, now)
 	}
+	if t.cfg.Held != nil && t.cfg.Held() {
+		return time.Now().Add(heldAfter), false, nil
+	}
 	if t.waits || t.circuit.Wait().After(now) { // a look at the front, before a place is asked for
 		list, err := t.cfg.Store.Ahead(ctx, t.id, eventlog.Ahead{Limit: 1, Bytes: 1})
 		if err != nil {

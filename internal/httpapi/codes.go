@@ -86,6 +86,8 @@ var codes = map[string]code{
 	"session_not_found":                  {[]int{404}, "There is no such session that the caller may see."},
 	"settings_conflict":                  {[]int{409}, "The session is being changed by others; try again."},
 	"stopping":                           {[]int{503}, "The daemon is stopping; try again when it is back."},
+	"storage_full":                       {[]int{507}, "There is no room on the disk, or less than `store.reserve`; nothing was taken. Make room: the daemon goes on by itself. What ends work (cancel, resolve, erase) is taken as long as anything can be written."},
+	"store_damaged":                      {[]int{503}, "The daemon's database is damaged: nothing more is written, what can be read is served. The operator has to restore a backup."},
 	"store_unavailable":                  {[]int{503}, "The daemon cannot reach its database, or cannot write, now; try again, under an `Idempotency-Key` where work must not be done twice."},
 	"target_not_allowed":                 {[]int{400}, "The address of a reply target is not public and not in `targets.allow_private`."},
 	"target_not_found":                   {[]int{404}, "There is no such target that the caller may see."},
@@ -164,7 +166,7 @@ var pathCodes = map[string][]string{
 }
 
 // everyCodes are those that an operation may always answer with, as trouble on the daemon's side.
-var everyCodes = []string{"internal", "store_unavailable", "stopping", "timeout"}
+var everyCodes = []string{"internal", "store_damaged", "store_unavailable", "stopping", "timeout"}
 
 // problemCodes lists the codes that the operation may answer with, by status.
 func (rt *route) problemCodes() map[int][]string {
@@ -173,7 +175,7 @@ func (rt *route) problemCodes() map[int][]string {
 		names = append(names, "token_required", "invalid_token", "role_required")
 	}
 	if rt.method != "GET" {
-		names = append(names, "cross_origin")
+		names = append(names, "cross_origin", "storage_full")
 	}
 	if rt.action.body != nil {
 		names = append(names, "invalid_json", "invalid_body", "body_timeout", "body_too_large", "unsupported_media_type")

@@ -152,5 +152,5 @@ func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 
 func problemKind(name string) problem.Kind {
 	return map[string]problem.Kind{"Invalid": problem.Invalid, "Unauthenticated": problem.Unauthenticated, "Forbidden": problem.Forbidden, "NotFound": problem.NotFound,
-		"Conflict": problem.Conflict, "Gone": problem.Gone, "TooLarge": problem.TooLarge, "Limited": problem.Limited, "Unavailable": problem.Unavailable, "Internal": problem.Internal}[name]
+		"Conflict": problem.Conflict, "Gone": problem.Gone, "TooLarge": problem.TooLarge, "Limited": problem.Limited, "Unavailable": problem.Unavailable, "Full": problem.Full, "Internal": problem.Internal}[name]
 }

@@ -29,7 +29,7 @@ import (
 
 // world is the door over a real store, on loopback.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	store   *sqlite.Store
 	hub     *live.Hub
 	handler *Handler
@@ -67,7 +67,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 }
 
 // newDoor is a world that listens nowhere.
-func newDoor(t *testing.T, change ...func(*Config)) *world {
+func newDoor(t testing.TB, change ...func(*Config)) *world {
 	t.Helper()
 	w := &world{t: t, hub: &live.Hub{}, stop: make(chan struct{}), logs: &lockedBuffer{}, dir: t.TempDir()}
 	var err error
@@ -100,7 +100,7 @@ func newDoor(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-func admissionOf(t *testing.T, store *sqlite.Store, limits admission.Limits) *admission.Admission {
+func admissionOf(t testing.TB, store *sqlite.Store, limits admission.Limits) *admission.Admission {
 	t.Helper()
 	tools, err := tool.NewSet()
 	if err != nil {
@@ -136,7 +136,7 @@ func (w *world) token(role, user string) string {
 
 // reply is an answer, read whole.
 type reply struct {
-	t      *testing.T
+	t      testing.TB
 	status int
 	header http.Header
 	body   []byte

@@ -163,7 +163,7 @@ func (rt *route) problems() []int {
 		list = append(list, 408, 413)
 	}
 	if rt.method != "GET" {
-		list = append(list, 403)
+		list = append(list, 403, 507)
 	}
 	slices.Sort(list)
 	return slices.Compact(list)

@@ -115,6 +115,7 @@ func (m *Metrics) define() {
 	m.gaugeFunc("holdfast_stream_subscribers", "Open event streams (SSE).", m.cfg.Subscribers)
 	m.nodes()
 	m.bus()
+	m.room()
 	s.exports = m.counter("holdfast_telemetry_exports_total", "Requests to the OTLP collector, by signal and outcome (sent, refused, failed).", "signal", "outcome")
 	s.exportDrops = m.counter("holdfast_telemetry_dropped_total", "What the collector will not get: traces of runs, sendings of metrics.", "signal")
 	s.untracked = m.counter("holdfast_metrics_untracked_total", "Runs and calls that began while too many were remembered: they are counted, their durations and routes are not.").WithLabelValues()
@@ -173,6 +174,33 @@ func (m *Metrics) bus() {
 	m.counterFunc("holdfast_bus_deltas_received_total", "Live deltas that came from other nodes.", func() uint64 { return now().Received })
 	m.counterFunc("holdfast_bus_deltas_dropped_total", "Live deltas that could not be sent, because the bus was away or too slow. Readers are told.", func() uint64 { return now().Dropped })
 	m.counterFunc("holdfast_bus_messages_missed_total", "Messages that came faster than they could be read, or that could not be read.", func() uint64 { return now().Missed })
+}
+
+// room makes the metrics of what the store has left.
+func (m *Metrics) room() {
+	now := func() Room {
+		if m.cfg.Room == nil {
+			return Room{}
+		}
+		return m.cfg.Room()
+	}
+	one := func(yes bool) int {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	m.gaugeFunc("holdfast_store_free_bytes", "Free bytes of the disk under the data directory; -1 where that is not known.", func() int {
+		if r := now(); r.Known {
+			return int(min(r.Free, 1<<62))
+		}
+		return -1
+	})
+	m.gaugeFunc("holdfast_store_reserve_bytes", "Bytes of that disk that are kept for the work under way (store.reserve); 0 with database_url.", func() int { return int(now().Reserve) })
+	m.gaugeFunc("holdfast_store_full", "Whether new work is refused for want of room: 1, or 0.", func() int { return one(now().Low) })
+	m.gaugeFunc("holdfast_store_held", "Whether no model call, tool or delivery begins: for want of room, because the database is damaged, or until a restored data directory is released: 1, or 0.", func() int { return one(now().Held) })
+	m.gaugeFunc("holdfast_store_damaged", "Whether the database was found to be damaged; then nothing more is written: 1, or 0.", func() int { return one(now().Damaged) })
+	m.counterFunc("holdfast_store_refused_full_total", "Commands and appends that found no room.", func() uint64 { return now().Refused })
 }
 
 func (m *Metrics) counterFunc(name, help string, f func() uint64) {

@@ -22,7 +22,7 @@ var _ daemon.Store = (*port)(nil)
 
 var (
 	errFault = errors.New("a fault that was put in")
-	errFull  = errors.New("the disk is full")
+	errFull  = eventlog.Full(errors.New("a fault that was put in"), false)
 	errSplit = errors.New("the store cannot be reached")
 )
 
