@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/secret"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -23,7 +24,7 @@ import (
 // header Idempotency-Key, or a GET), or an outcome in doubt for nothing. So a
 // call of level write or above has a connection of its own, and no copy of its
 // body is given out.
-func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, *redactor, error) {
+func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, *secret.Scrubber, error) {
 	u, body := *t.url, []byte(nil)
 	if t.config.Method == http.MethodGet {
 		query, err := t.query(call.Input)
@@ -60,8 +61,8 @@ func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, *red
 	return req, secrets, nil
 }
 
-func (t *Tool) setHeaders(req *http.Request) (*redactor, error) {
-	secrets := new(redactor)
+func (t *Tool) setHeaders(req *http.Request) (*secret.Scrubber, error) {
+	secrets := new(secret.Scrubber)
 	for name, value := range t.config.Headers {
 		v, err := value()
 		if err != nil {
@@ -71,7 +72,7 @@ func (t *Tool) setHeaders(req *http.Request) (*redactor, error) {
 			return nil, tool.NewError("a credential of the tool cannot be sent in a header", fmt.Errorf("header %s: value not usable", name))
 		}
 		req.Header.Set(name, v)
-		secrets.add(v)
+		secrets.Add(v)
 	}
 	return secrets, nil
 }
