@@ -44,6 +44,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Secrets
 	eventlog.Assets
 	eventlog.Snapshots
 	eventlog.Nodes
