@@ -38,17 +38,15 @@ func (c *Config) check() *Error {
 	if err := c.ListenOn(c.Listen); err != nil {
 		return err
 	}
-	for _, name := range sorted(c.Secrets) {
-		if err := c.checkRef("secrets."+name, c.Secrets[name], false); err != nil {
-			return err
-		}
+	if err := c.checkSecrets(); err != nil {
+		return err
 	}
 	if err := c.checkRoutes(); err != nil {
 		return err
 	}
 	if s := c.Targets.SigningSecret; s != "" {
-		if _, ok := c.Secrets[s]; !ok {
-			return mistake("targets.signing_secret", "no secret is named %q", s)
+		if !nameForm.MatchString(s) {
+			return mistake("targets.signing_secret", "a secret's name is [A-Za-z0-9_-]{1,64}")
 		}
 	}
 	if _, err := c.AllowPrivate(); err != nil {
@@ -99,7 +97,7 @@ func (c *Config) checkBusURL() *Error {
 	case !a.Set():
 		return nil
 	case a.Text == "":
-		return c.checkRef("bus_url", a.Ref, true)
+		return c.checkEarly("bus_url", a.Ref)
 	}
 	if why := checkBus(a.Text); why != "" {
 		return mistake("bus_url", "%s", why)
@@ -341,10 +339,20 @@ func (c *Config) checkRef(path string, r Ref, named bool) *Error {
 		return mistake(path, "a secret is a reference: exactly one of env, file or secret")
 	case r.Secret != "" && !named:
 		return mistake(path, "a named secret refers to env or file")
-	case r.Secret != "":
-		if _, ok := c.Secrets[r.Secret]; !ok {
-			return mistake(path, "no secret is named %q", r.Secret)
-		}
+	case r.Secret != "" && !nameForm.MatchString(r.Secret):
+		return mistake(path, "a secret's name is [A-Za-z0-9_-]{1,64}")
+	}
+	return nil
+}
+
+// checkEarly is checkRef of what is read before there is a database, and so
+// before there are slots.
+func (c *Config) checkEarly(path string, r Ref) *Error {
+	if err := c.checkRef(path, r, true); err != nil {
+		return err
+	}
+	if c.Slotted(r) {
+		return mistake(path, "no secret is named %q; a slot cannot stand here, since it is in the database", r.Secret)
 	}
 	return nil
 }

@@ -34,8 +34,14 @@ type Config struct {
 	DefaultRoute string `yaml:"default_route"`
 	// Routes are named ways to a model.
 	Routes map[string]Route `yaml:"routes"`
-	// Secrets are named references; everything else speaks of the names.
-	Secrets map[string]Ref `yaml:"secrets"`
+	// Secrets are named references; everything else speaks of the names. The
+	// slots that are set with holdfast secrets set have the same name space; a
+	// name that stands here is no slot's.
+	Secrets map[string]NamedSecret `yaml:"secrets"`
+	// MasterKey is what secret slots are sealed with.
+	MasterKey MasterKey `yaml:"master_key"`
+	// Slots is about secrets that are set over the API.
+	Slots Slots `yaml:"slots"`
 	// Targets is about where answers go.
 	Targets Targets `yaml:"targets"`
 	// Tools are the tools that sessions may use.
@@ -190,7 +196,7 @@ type Ref struct {
 	Env string `yaml:"env"`
 	// File is the path of a file that holds the secret; white space at its ends does not count.
 	File string `yaml:"file"`
-	// Secret names one of the configured secrets.
+	// Secret names one of the configured secrets, or a slot of the daemon.
 	Secret string `yaml:"secret"`
 }
 
@@ -215,7 +221,8 @@ func (a *Address) UnmarshalYAML(read func(any) error) error {
 
 // Targets is about where answers go.
 type Targets struct {
-	// SigningSecret names the secret that webhooks are signed with by default.
+	// SigningSecret names the secret that webhooks are signed with by default,
+	// one of secrets or a slot of the daemon.
 	// When absent one is made at the first start, in the data directory.
 	SigningSecret string `yaml:"signing_secret"`
 	// AllowPrivate lists the networks (CIDR) that webhooks and HTTP tools may

@@ -173,8 +173,14 @@ type Reference struct {
 // References lists the references of the file, by key.
 func (c *Config) References() []Reference {
 	var out []Reference
-	for name, r := range c.Secrets {
-		out = append(out, Reference{"secrets." + name, r})
+	for name, n := range c.Secrets {
+		out = append(out, Reference{"secrets." + name, n.Ref()})
+	}
+	if m := c.MasterKey; m.File != "" || m.Env != "" {
+		out = append(out, Reference{"master_key", Ref{Env: m.Env, File: m.File}})
+	}
+	for i, r := range c.MasterKey.Former {
+		out = append(out, Reference{fmt.Sprintf("master_key.former[%d]", i), r})
 	}
 	for name, r := range c.Routes {
 		if r.APIKey != nil {
@@ -199,7 +205,7 @@ func (c *Config) References() []Reference {
 }
 
 // Use reads a reference at the moment its value is needed, and tells
-// Unreadable when that fails.
+// Unreadable when that fails. It knows no slots.
 func (c *Config) Use(at Reference) (string, error) {
 	v, err := c.Secret(at.Ref)
 	if err != nil && c.Unreadable != nil {
@@ -242,7 +248,7 @@ func (c *Config) Secret(r Ref) (string, error) {
 		if !ok {
 			return "", fmt.Errorf("no secret is named %q", r.Secret)
 		}
-		return c.Secret(named)
+		return c.Secret(named.Ref())
 	case r.Env != "":
 		v, ok := os.LookupEnv(r.Env)
 		if !ok || v == "" {
