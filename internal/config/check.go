@@ -49,7 +49,7 @@ func (c *Config) check() *Error {
 			return mistake("targets.signing_secret", "a secret's name is [A-Za-z0-9_-]{1,64}")
 		}
 	}
-	if _, err := c.AllowPrivate(); err != nil {
+	if err := c.checkNetwork(); err != nil {
 		return err
 	}
 	for _, name := range sorted(c.Tools) {
@@ -373,7 +373,7 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 		if t.Root == "" {
 			return mistake(path, "a workspace wants root")
 		}
-		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" {
+		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" || t.AllowPrivate != nil {
 			return mistake(path, "a workspace takes type, root, shared and allow only")
 		}
 		for _, a := range t.Allow {
@@ -403,19 +403,6 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 }
 
 var workspaceTools = []string{"list_files", "read_file", "search_files", "write_file", "edit_file"}
-
-// AllowPrivate reads the networks of targets.allow_private.
-func (c *Config) AllowPrivate() ([]netip.Prefix, *Error) {
-	var out []netip.Prefix
-	for i, s := range c.Targets.AllowPrivate {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return nil, mistake(fmt.Sprintf("targets.allow_private[%d]", i), "%q is no network such as 127.0.0.0/8", s)
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
 
 func sorted[V any](m map[string]V) []string {
 	names := make([]string, 0, len(m))

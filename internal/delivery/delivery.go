@@ -46,6 +46,7 @@ type Tenure interface {
 // Message is one attempt: the same id and bytes each time (I-26).
 type Message struct {
 	ID     event.DeliveryID
+	UserID string // whose session said it
 	Target event.ReplyTarget
 	Body   []byte
 	At     time.Time
@@ -334,7 +335,7 @@ func (r *Room) failed(ctx context.Context, row *eventlog.DeliveryRow, s *event.D
 
 // message loads what is sent. problem is a code when it never can be.
 func (r *Room) message(ctx context.Context, row *eventlog.DeliveryRow) (m Message, problem string, err error) {
-	m.ID = row.ID
+	m.ID, m.UserID = row.ID, row.UserID
 	m.Body, _, err = r.cfg.Store.Blob(ctx, row.SessionID, row.Body)
 	if err == nil {
 		var address []byte

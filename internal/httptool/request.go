@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/secret"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
@@ -66,9 +67,15 @@ func (t *Tool) setHeaders(req *http.Request) (*secret.Scrubber, error) {
 	for name, value := range t.config.Headers {
 		v, err := value()
 		if err != nil {
+			if problem.Is(err, "secret_not_for_host") {
+				return nil, tool.NewError("a credential of the tool is not bound to the tool's host (secret_not_for_host); nothing was sent", fmt.Errorf("header %s: %w", name, err))
+			}
 			return nil, tool.NewError("a credential of the tool is not available", fmt.Errorf("header %s: %w", name, err))
 		}
 		if len(v) > maxHeaderValue || !netguard.ValidHeaderValue(v) {
+			if problem.Is(err, "secret_not_for_host") {
+				return nil, tool.NewError("a credential of the tool is not bound to the tool's host (secret_not_for_host); nothing was sent", fmt.Errorf("header %s: %w", name, err))
+			}
 			return nil, tool.NewError("a credential of the tool cannot be sent in a header", fmt.Errorf("header %s: value not usable", name))
 		}
 		req.Header.Set(name, v)

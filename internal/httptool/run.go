@@ -85,7 +85,7 @@ func (t *Tool) unanswered(sent bool, err error) error {
 	late := errors.As(err, &timeout) && timeout.Timeout()
 	switch {
 	case errors.Is(err, netguard.ErrRefused):
-		return tool.NewError("the tool's address is not public and not listed in targets.allow_private; nothing was sent", plain(err))
+		return tool.NewError("the tool was not called: "+netguard.Refusal(err)+"; nothing was sent", plain(err))
 	case !sent && errors.As(err, &dns):
 		return tool.NewError("the name of the service could not be resolved; nothing was sent", plain(err))
 	case !sent && late:

@@ -2,6 +2,7 @@ package slots
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,63 +27,73 @@ type Setting struct {
 	Actor     string
 }
 
-// Set writes a new version and gives the slot as it is then; with Generate also
-// the value that was drawn, which nothing shows again.
-func (r *Room) Set(ctx context.Context, s Setting) ([]eventlog.SecretRow, secret.Value, error) {
-	none := secret.Value{}
+// Done is what came of a Setting.
+type Done struct {
+	Rows  []eventlog.SecretRow // the versions that count, the newest first
+	Drawn secret.Value         // the value that was drawn, which nothing shows again
+	New   bool                 // there was no such slot
+}
+
+// Set writes a new version and gives the slot as it is then.
+func (r *Room) Set(ctx context.Context, s Setting) (*Done, error) {
 	if r.cfg.Ring == nil {
-		return nil, none, r.noKey()
+		return nil, r.noKey()
 	}
 	if !nameForm.MatchString(s.Name) {
-		return nil, none, problem.New(problem.Invalid, "invalid_secret_name", "a secret's name is [A-Za-z0-9_-]{1,64}")
+		return nil, problem.New(problem.Invalid, "invalid_secret_name", "a secret's name is [A-Za-z0-9_-]{1,64}")
 	}
 	if _, ok := r.cfg.Named[s.Name]; ok && s.Owner == Daemon {
-		return nil, none, problem.New(problem.Conflict, "secret_in_configuration", "the configuration names the secret %s already, under secrets; take it out there first, or use another name", s.Name)
+		return nil, problem.New(problem.Conflict, "secret_in_configuration", "the configuration names the secret %s already, under secrets; take it out there first, or use another name", s.Name)
 	}
 	hosts, err := secret.ParseHosts(s.Hosts)
 	if err != nil {
-		return nil, none, err
+		return nil, err
 	}
 	value, err := r.valueOf(s)
 	if err != nil {
-		return nil, none, err
+		return nil, err
 	}
 	formerFor := r.cfg.FormerFor
 	if s.FormerFor != nil {
 		formerFor = *s.FormerFor
 	}
 	if formerFor < 0 || formerFor > MaxFormerFor {
-		return nil, none, problem.New(problem.Invalid, "invalid_former_for", "former_for must be from 0s to %s", MaxFormerFor)
+		return nil, problem.New(problem.Invalid, "invalid_former_for", "former_for must be from 0s to %s", MaxFormerFor)
 	}
 	rows, err := r.cfg.Store.Secret(ctx, s.Owner, s.Name)
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
-		return nil, none, err
+		return nil, err
 	}
 	now := time.Now()
 	row := eventlog.SecretRow{Owner: s.Owner, Name: s.Name, Version: 1, Hosts: strings.Join(hosts, ","), CreatedAt: event.FormatTime(now), CreatedBy: s.Actor}
 	if len(rows) > 0 {
 		row.Version = rows[0].Version + 1
 	}
+	if s.FormerFor == nil && !s.Generate && r.same(rows, row.Hosts, value) {
+		rows, err = r.Get(ctx, s.Owner, s.Name)
+		return &Done{Rows: rows}, err // a repeated request
+	}
 	if formerFor > 0 && counting(rows, row.CreatedAt) >= MaxVersions {
-		return nil, none, problem.New(problem.Conflict, "too_many_versions", "%d versions of this secret count now; wait until one has ended, or end them all with former_for 0s", MaxVersions)
+		return nil, problem.New(problem.Conflict, "too_many_versions", "%d versions of this secret count now; wait until one has ended, or end them all with former_for 0s", MaxVersions)
 	}
 	if row.KeyID, row.Sealed, err = r.cfg.Ring.Seal(placeOf(&row), value.Reveal()); err != nil {
-		return nil, none, fmt.Errorf("seal secret: %w", err)
+		return nil, fmt.Errorf("seal secret: %w", err)
 	}
 	until := ""
 	if formerFor > 0 {
 		until = event.FormatTime(now.Add(formerFor))
 	}
 	if err := r.put(ctx, row, until); err != nil {
-		return nil, none, err
+		return nil, err
 	}
 	r.cfg.Known.Add(value.Reveal())
 	r.cfg.Logger.Info("a secret was set", "secret", s.Name, "owner", s.Owner, "version", row.Version, "by", s.Actor)
-	rows, err = r.Get(ctx, s.Owner, s.Name)
-	if !s.Generate {
-		value = none
+	done := &Done{New: len(rows) == 0}
+	if s.Generate {
+		done.Drawn = value
 	}
-	return rows, value, err
+	done.Rows, err = r.Get(ctx, s.Owner, s.Name)
+	return done, err
 }
 
 func (r *Room) valueOf(s Setting) (secret.Value, error) {
@@ -99,6 +110,15 @@ func (r *Room) valueOf(s Setting) (secret.Value, error) {
 		return secret.Value{}, problem.New(problem.TooLarge, "secret_too_large", "value holds more than %d bytes", seal.MaxValue)
 	}
 	return s.Value, nil
+}
+
+// same says whether the newest version has this value and these hosts.
+func (r *Room) same(rows []eventlog.SecretRow, hosts string, value secret.Value) bool {
+	if len(rows) == 0 || rows[0].Hosts != hosts {
+		return false
+	}
+	old, err := r.cfg.Ring.Open(placeOf(&rows[0]), rows[0].KeyID, rows[0].Sealed)
+	return err == nil && subtle.ConstantTimeCompare([]byte(old), []byte(value.Reveal())) == 1
 }
 
 // counting says how many versions count at a time.
