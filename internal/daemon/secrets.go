@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/masterkey"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/seal"
@@ -73,6 +74,34 @@ func (d *Daemon) openSecrets(ctx context.Context, opt Options) error {
 	return d.secrets.Check(ctx)
 }
 
+// SlotsOf makes a room over a store that is no running daemon's, such as a
+// backup, with the master key of a configuration: to carry slots out of it, or
+// into it. No key is made.
+func SlotsOf(ctx context.Context, cfg *config.Config, store eventlog.Secrets) (*slots.Room, error) {
+	m := keysOf(cfg)
+	if m.Current == (masterkey.Source{}) {
+		return nil, cfg.Mistake("master_key", "there is none; name the one of the nodes")
+	}
+	ring, _, err := masterkey.Load(ctx, m)
+	if err != nil {
+		return nil, cfg.Mistake("master_key", "%v", err)
+	}
+	return slots.New(slots.Config{Store: store, Ring: ring, PerOwner: cfg.Slots.PerOwner}), nil
+}
+
+// keysOf says where the keys of a configuration are.
+func keysOf(cfg *config.Config) masterkey.Config {
+	m := &cfg.MasterKey
+	out := masterkey.Config{Current: masterkey.Source{File: cfg.MasterKeyFile(), Env: m.Env}}
+	for _, ref := range m.Former {
+		out.Former = append(out.Former, masterkey.Source{File: cfg.Path(ref.File), Env: ref.Env})
+	}
+	if len(m.KMS.Command) > 0 {
+		out.Hook = &masterkey.Hook{Command: slices.Clone(m.KMS.Command), PassEnv: m.KMS.PassEnv, Timeout: m.KMS.Timeout.Or(0)}
+	}
+	return out
+}
+
 // masterKey reads the keys; nil, with the reason, where there is none and none
 // has to be.
 func (d *Daemon) masterKey(ctx context.Context, opt Options) (ring *seal.Ring, why string, err error) {
@@ -83,14 +112,8 @@ func (d *Daemon) masterKey(ctx context.Context, opt Options) (ring *seal.Ring, w
 	if d.cfg.MasterKeyFile() == "" && m.Env == "" {
 		return nil, "several nodes share one: make it with holdfast secrets new-key, and name it in master_key on every node", nil
 	}
-	cfg := masterkey.Config{Current: masterkey.Source{File: d.cfg.MasterKeyFile(), Env: m.Env}, Random: d.random}
-	for _, ref := range m.Former {
-		cfg.Former = append(cfg.Former, masterkey.Source{File: d.cfg.Path(ref.File), Env: ref.Env})
-	}
-	if len(m.KMS.Command) > 0 {
-		command := slices.Clone(m.KMS.Command)
-		cfg.Hook = &masterkey.Hook{Command: command, PassEnv: m.KMS.PassEnv, Timeout: m.KMS.Timeout.Or(0)}
-	}
+	cfg := keysOf(d.cfg)
+	cfg.Random = d.random
 	// A key that is lost is not made anew: what it sealed would stay closed.
 	if !d.cfg.DatabaseURL.Set() && opt.Store == nil {
 		sealed, err := d.store.SecretKeys(ctx)
