@@ -24,6 +24,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/seal"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
@@ -73,7 +75,7 @@ func newDaemon(t *testing.T) *daemon {
 			},
 			CheckTarget: func(event.ReplyTarget) error { return nil }}),
 		Metrics: func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
-		Files:   trees{},
+		Files:   trees{}, Secrets: slots.New(slots.Config{Store: d.store, Ring: seal.NewRing(must(seal.NewKey(rand.Reader))(t))}),
 		Routes:  []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
@@ -315,6 +317,33 @@ func TestEveryOperation(t *testing.T) {
 		t.Errorf("no asset: %v", err)
 	}
 
+	for _, name := range []string{"one", "two"} {
+		if got := must(c.SetSecret(ctx, name, &api.PutSecret{Value: "some-secret-value"}))(t); got.UserID != "ann" || got.Value != "" {
+			t.Errorf("secret %+v", got)
+		}
+	}
+	if got := must(c.Secret(ctx, "one"))(t); got.Version != 1 {
+		t.Errorf("secret %+v", got)
+	}
+	page := must(c.Secrets(ctx, client.Page{Limit: 1}))(t)
+	if got := must(c.Secrets(ctx, client.Page{Limit: 1, Cursor: page.NextCursor}))(t); len(got.Items) != 1 || got.Items[0].Name != "two" {
+		t.Errorf("secrets %+v", got)
+	}
+	n := 0
+	for _, err := range c.AllSecrets(ctx) {
+		if n++; err != nil {
+			t.Error(err)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d secrets", n)
+	}
+	if got := must(c.RekeySecrets(ctx))(t); got.Left != 0 || got.KeyID == "" {
+		t.Errorf("%+v", got)
+	}
+	if err := c.DeleteSecret(ctx, "two"); err != nil {
+		t.Error(err)
+	}
 	tok := must(c.CreateToken(ctx, &api.CreateToken{Role: "reader"}))(t)
 	if got := must(c.Tokens(ctx, client.TokensQuery{}, client.Page{}))(t); len(got.Items) != 3 {
 		t.Errorf("tokens %+v", got)

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -168,6 +169,10 @@ func opened(err error) error {
 	var here *sqlite.NewerError
 	if errors.As(err, &here) {
 		return &exitError{exitRefused, "data_dir_newer", here.Error()}
+	}
+	var sealed *slots.UnknownKeyError
+	if errors.As(err, &sealed) {
+		return &exitError{exitRefused, "master_key_unknown", sealed.Error()}
 	}
 	return err
 }

@@ -38,20 +38,18 @@ func (c *Config) check() *Error {
 	if err := c.ListenOn(c.Listen); err != nil {
 		return err
 	}
-	for _, name := range sorted(c.Secrets) {
-		if err := c.checkRef("secrets."+name, c.Secrets[name], false); err != nil {
-			return err
-		}
+	if err := c.checkSecrets(); err != nil {
+		return err
 	}
 	if err := c.checkRoutes(); err != nil {
 		return err
 	}
 	if s := c.Targets.SigningSecret; s != "" {
-		if _, ok := c.Secrets[s]; !ok {
-			return mistake("targets.signing_secret", "no secret is named %q", s)
+		if !nameForm.MatchString(s) {
+			return mistake("targets.signing_secret", "a secret's name is [A-Za-z0-9_-]{1,64}")
 		}
 	}
-	if _, err := c.AllowPrivate(); err != nil {
+	if err := c.checkNetwork(); err != nil {
 		return err
 	}
 	for _, name := range sorted(c.Tools) {
@@ -105,7 +103,7 @@ func (c *Config) checkBusURL() *Error {
 	case !a.Set():
 		return nil
 	case a.Text == "":
-		return c.checkRef("bus_url", a.Ref, true)
+		return c.checkEarly("bus_url", a.Ref)
 	}
 	if why := checkBus(a.Text); why != "" {
 		return mistake("bus_url", "%s", why)
@@ -346,10 +344,20 @@ func (c *Config) checkRef(path string, r Ref, named bool) *Error {
 		return mistake(path, "a secret is a reference: exactly one of env, file or secret")
 	case r.Secret != "" && !named:
 		return mistake(path, "a named secret refers to env or file")
-	case r.Secret != "":
-		if _, ok := c.Secrets[r.Secret]; !ok {
-			return mistake(path, "no secret is named %q", r.Secret)
-		}
+	case r.Secret != "" && !nameForm.MatchString(r.Secret):
+		return mistake(path, "a secret's name is [A-Za-z0-9_-]{1,64}")
+	}
+	return nil
+}
+
+// checkEarly is checkRef of what is read before there is a database, and so
+// before there are slots.
+func (c *Config) checkEarly(path string, r Ref) *Error {
+	if err := c.checkRef(path, r, true); err != nil {
+		return err
+	}
+	if c.Slotted(r) {
+		return mistake(path, "no secret is named %q; a slot cannot stand here, since it is in the database", r.Secret)
 	}
 	return nil
 }
@@ -370,7 +378,7 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 		if t.Root == "" {
 			return mistake(path, "a workspace wants root")
 		}
-		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" {
+		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" || t.AllowPrivate != nil {
 			return mistake(path, "a workspace takes type, root, shared and allow only")
 		}
 		for _, a := range t.Allow {
@@ -400,19 +408,6 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 }
 
 var workspaceTools = []string{"list_files", "read_file", "search_files", "write_file", "edit_file"}
-
-// AllowPrivate reads the networks of targets.allow_private.
-func (c *Config) AllowPrivate() ([]netip.Prefix, *Error) {
-	var out []netip.Prefix
-	for i, s := range c.Targets.AllowPrivate {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return nil, mistake(fmt.Sprintf("targets.allow_private[%d]", i), "%q is no network such as 127.0.0.0/8", s)
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
 
 func sorted[V any](m map[string]V) []string {
 	names := make([]string, 0, len(m))

@@ -5,6 +5,8 @@ package config
 
 import (
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/secret"
 )
 
 // Config is holdfast.yaml. JSON is YAML.
@@ -34,8 +36,14 @@ type Config struct {
 	DefaultRoute string `yaml:"default_route"`
 	// Routes are named ways to a model.
 	Routes map[string]Route `yaml:"routes"`
-	// Secrets are named references; everything else speaks of the names.
-	Secrets map[string]Ref `yaml:"secrets"`
+	// Secrets are named references; everything else speaks of the names. The
+	// slots that are set with holdfast secrets set have the same name space; a
+	// name that stands here is no slot's.
+	Secrets map[string]NamedSecret `yaml:"secrets"`
+	// MasterKey is what secret slots are sealed with.
+	MasterKey MasterKey `yaml:"master_key"`
+	// Slots is about secrets that are set over the API.
+	Slots Slots `yaml:"slots"`
 	// Targets is about where answers go.
 	Targets Targets `yaml:"targets"`
 	// Tools are the tools that sessions may use.
@@ -63,6 +71,11 @@ type Config struct {
 	// needed; the error never holds a value. Nil: nobody is told. It is called
 	// from many goroutines.
 	Unreadable func(at Reference, err error) `yaml:"-"`
+	// Resolve gives the secrets that are named, those of slots too. Nil: those of
+	// this file only. Known is told each value that is read. Both are the
+	// daemon's to set, before anything is used.
+	Resolve secret.Resolve `yaml:"-"`
+	Known   *secret.Known  `yaml:"-"`
 
 	dir  string // of the file: relative paths begin there
 	name string // of the file, and its text: for the place of a mistake
@@ -78,6 +91,14 @@ type Route struct {
 	// BaseURL of the server: of openai_compatible up to and without
 	// /chat/completions. Default: the vendor's own address.
 	BaseURL string `yaml:"base_url"`
+	// AllowPrivate lists networks (CIDR) that the server may be in besides public
+	// ones. The host of base_url may be at a private address without it, and on
+	// this machine where it is localhost or a loopback address. Default: none.
+	AllowPrivate []string `yaml:"allow_private"`
+	// Proxy is an HTTP proxy that the requests of this route go through, as
+	// http://host:port. Those of the environment (HTTP_PROXY) are not used.
+	// Default: none.
+	Proxy string `yaml:"proxy"`
 	// APIKey is a reference to the credential.
 	APIKey *Ref `yaml:"api_key"`
 	// Capabilities say what the model can do where that is not as in the table
@@ -190,7 +211,7 @@ type Ref struct {
 	Env string `yaml:"env"`
 	// File is the path of a file that holds the secret; white space at its ends does not count.
 	File string `yaml:"file"`
-	// Secret names one of the configured secrets.
+	// Secret names one of the configured secrets, or a slot of the daemon.
 	Secret string `yaml:"secret"`
 }
 
@@ -215,7 +236,8 @@ func (a *Address) UnmarshalYAML(read func(any) error) error {
 
 // Targets is about where answers go.
 type Targets struct {
-	// SigningSecret names the secret that webhooks are signed with by default.
+	// SigningSecret names the secret that webhooks are signed with by default,
+	// one of secrets or a slot of the daemon.
 	// When absent one is made at the first start, in the data directory.
 	SigningSecret string `yaml:"signing_secret"`
 	// AllowPrivate lists the networks (CIDR) that webhooks and HTTP tools may
@@ -261,6 +283,9 @@ type Tool struct {
 	IdempotencyHeader string `yaml:"idempotency_header"`
 	// Headers of an HTTP tool, as references.
 	Headers map[string]Ref `yaml:"headers"`
+	// AllowPrivate lists networks (CIDR) that an HTTP tool may reach besides public
+	// addresses and those of targets.allow_private. Default: none.
+	AllowPrivate []string `yaml:"allow_private"`
 	// Timeout of one call of an HTTP tool. Default 30s.
 	Timeout Duration `yaml:"timeout"`
 }
@@ -390,6 +415,9 @@ type Telemetry struct {
 	// OTLPEndpoint is the base URL of an OTLP/HTTP collector, such as
 	// http://127.0.0.1:4318; /v1/traces and /v1/metrics are added. Absent: nothing is sent.
 	OTLPEndpoint string `yaml:"otlp_endpoint"`
+	// AllowPrivate lists networks (CIDR) that the collector may be in, where its
+	// name leads to this machine and is not localhost. Default: none.
+	AllowPrivate []string `yaml:"allow_private"`
 	// Headers of each request, as references.
 	Headers map[string]Ref `yaml:"headers"`
 	// Sample is the share of runs whose traces are sent, from 0 to 1. Default 1.

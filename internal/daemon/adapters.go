@@ -22,13 +22,14 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/schema"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
 	"github.com/holdfast-dev/holdfast/internal/workspace"
 )
 
 // makeTools makes the configured tools. closers end what they hold.
-func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, closers []func(), err error) {
+func makeTools(cfg *config.Config, opt *Options) (tools []tool.Tool, closers []func(), err error) {
 	names := make([]string, 0, len(cfg.Tools))
 	for n := range cfg.Tools {
 		names = append(names, n)
@@ -44,7 +45,7 @@ func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, cl
 			}
 			tools = append(tools, ws...)
 		case "http":
-			ht, err := makeHTTPTool(cfg, name, t, guard)
+			ht, err := makeHTTPTool(cfg, name, t, opt)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -64,7 +65,7 @@ func allowed(t config.Tool) []string {
 }
 
 // makeHTTPTool makes a declared tool. The error is a *config.Error with the key at fault.
-func makeHTTPTool(cfg *config.Config, name string, t config.Tool, guard *netguard.Guard) (*httptool.Tool, error) {
+func makeHTTPTool(cfg *config.Config, name string, t config.Tool, opt *Options) (*httptool.Tool, error) {
 	path := "tools." + name
 	if _, err := netguard.CheckURL(t.URL); err != nil {
 		return nil, cfg.Mistake(path+".url", "%s", problem.Of(err).Detail)
@@ -83,7 +84,11 @@ func makeHTTPTool(cfg *config.Config, name string, t config.Tool, guard *netguar
 	headers := map[string]func() (string, error){}
 	for h, ref := range t.Headers {
 		at := config.Reference{Key: path + ".headers." + h, Ref: ref}
-		headers[h] = func() (string, error) { return cfg.Use(at) }
+		headers[h] = func() (string, error) { return useFor(cfg, at, hostOf(t.URL)) }
+	}
+	guard, err := toolGuard(cfg, name, &t, opt)
+	if err != nil {
+		return nil, cfg.Mistake(path+".allow_private", "%v", err)
 	}
 	ht, err := httptool.New(httptool.Config{
 		Name: name, Method: t.Method, URL: t.URL, Description: t.Description, InputSchema: in, OutputSchema: out,
@@ -155,7 +160,7 @@ func forget(cfg *config.Config, f *files) func(user string, id event.SessionID) 
 
 // checkTarget says whether a reply target may be used. An address that names
 // no public host is refused at once; a name is looked up at each attempt.
-func checkTarget(cfg *config.Config, guard *netguard.Guard) func(event.ReplyTarget) error {
+func checkTarget(cfg *config.Config, guard *netguard.Guard, secrets *slots.Room) func(event.ReplyTarget) error {
 	return func(t event.ReplyTarget) error {
 		if t.Type != "webhook" {
 			return problem.New(problem.Invalid, "invalid_reply_target", "the type of a reply target must be webhook")
@@ -177,16 +182,17 @@ func checkTarget(cfg *config.Config, guard *netguard.Guard) func(event.ReplyTarg
 		if t.Secret == "" && cfg.DatabaseURL.Set() && cfg.Targets.SigningSecret == "" {
 			return problem.New(problem.Invalid, "signing_secret_required", "this daemon has no secret to sign webhooks with; several nodes share one: the operator names it in targets.signing_secret")
 		}
-		if _, ok := cfg.Secrets[t.Secret]; t.Secret != "" && !ok {
-			return problem.New(problem.Invalid, "unknown_secret", "no secret is named %.64q", t.Secret)
+		if t.Secret != "" {
+			return secrets.Has(context.Background(), slots.Daemon, t.Secret)
 		}
 		return nil
 	}
 }
 
 // newSend makes the sender of deliveries: it finds the signing secret by name
-// at each attempt, so that a changed secret counts at once.
-func newSend(cfg *config.Config, sender *webhook.Sender, random io.Reader) (delivery.Sender, error) {
+// at each attempt, so that a changed secret counts at once. A target names the
+// secrets of its user; the default one is the daemon's, which signs for all.
+func newSend(cfg *config.Config, secrets *slots.Room, sender *webhook.Sender, random io.Reader) (delivery.Sender, error) {
 	made := ""
 	if cfg.Targets.SigningSecret == "" && !cfg.DatabaseURL.Set() {
 		var err error
@@ -194,23 +200,24 @@ func newSend(cfg *config.Config, sender *webhook.Sender, random io.Reader) (deli
 			return nil, err
 		}
 	}
-	secret := func(name string) (string, error) {
+	cfg.Known.Add(made)
+	signing := func(ctx context.Context, user, name string) ([]string, error) {
 		switch {
 		case name != "":
-			return cfg.Secret(config.Ref{Secret: name})
+			return secrets.Use(ctx, user, name, "") // it signs, and is sent nowhere
 		case made != "":
-			return made, nil
+			return []string{made}, nil
 		case cfg.Targets.SigningSecret == "":
-			return "", errors.New("targets.signing_secret is not set")
+			return nil, errors.New("targets.signing_secret is not set")
 		}
-		return cfg.Secret(config.Ref{Secret: cfg.Targets.SigningSecret})
+		return secrets.Use(ctx, slots.Daemon, cfg.Targets.SigningSecret, "")
 	}
 	return func(ctx context.Context, m delivery.Message) delivery.Result {
-		text, err := secret(m.Target.Secret)
+		texts, err := signing(ctx, m.UserID, m.Target.Secret)
 		if err != nil {
 			return delivery.Result{Code: "secret_unavailable", Detail: err.Error()}
 		}
-		key, err := webhook.ParseSecret(text)
+		key, err := webhook.ParseSecret(texts[0])
 		if err != nil {
 			return delivery.Result{Code: "secret_invalid", Detail: "the signing secret has no form that can sign"}
 		}

@@ -35,6 +35,9 @@ func (c *chores) start(d *Daemon) {
 		for {
 			d.forgetLeftovers(ctx)
 			d.collectAssets(ctx)
+			if err := d.secrets.Drop(ctx); err != nil && ctx.Err() == nil {
+				d.log.Error("drop former versions of secrets", "err", err)
+			}
 			if d.files != nil {
 				d.files.tidy(ctx, d.store, d.log)
 			}

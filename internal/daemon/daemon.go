@@ -30,8 +30,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
-	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -44,6 +44,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Secrets
 	eventlog.Assets
 	eventlog.Snapshots
 	eventlog.Nodes
@@ -103,6 +104,7 @@ type Daemon struct {
 	files     *files // nil: no snapshots of workspaces are made
 	delivery  *delivery.Room
 	routes    *routes
+	secrets   *slots.Room
 	intake    *admission.Admission
 	closers   []func()
 	http      *httpapi.Handler
@@ -139,7 +141,8 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	if opt.Random == nil {
 		opt.Random = rand.Reader
 	}
-	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{}), ended: make(chan struct{})}
+	d := &Daemon{log: opt.Logger, random: opt.Random, stopping: make(chan struct{}), ended: make(chan struct{})}
+	d.watched(cfg)
 	d.metrics = d.newMetrics()
 	if err := d.newNode(opt); err != nil {
 		return nil, err
@@ -147,7 +150,11 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	if err := d.openStore(ctx, opt); err != nil {
 		return nil, err
 	}
-	if err := d.wire(ctx, opt); err != nil {
+	err := d.openSecrets(ctx, opt)
+	if err == nil {
+		err = d.wire(ctx, opt)
+	}
+	if err != nil {
 		for _, c := range d.closers {
 			c()
 		}
@@ -159,15 +166,11 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 
 // wire makes the rooms.
 func (d *Daemon) wire(ctx context.Context, opt Options) error {
-	allow, cerr := d.cfg.AllowPrivate()
-	if cerr != nil {
-		return cerr
-	}
-	guard, err := netguard.New(netguard.Config{AllowPrivate: allow, Dial: opt.Dial, DialTimeout: d.cfg.Delivery.ConnectTimeout.Or(0), TLSTimeout: d.cfg.Delivery.ConnectTimeout.Or(0)})
+	guard, err := targetGuard(d.cfg, &opt)
 	if err != nil {
 		return fmt.Errorf("network guard: %w", err)
 	}
-	tools, closers, err := makeTools(d.cfg, guard)
+	tools, closers, err := makeTools(d.cfg, &opt)
 	if err != nil {
 		return err
 	}
@@ -221,7 +224,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	})
 	sender := webhook.NewSender(senderConfig(d.cfg), guard)
 	d.closers = append(d.closers, sender.Close)
-	send, err := newSend(d.cfg, sender, opt.Random)
+	send, err := newSend(d.cfg, d.secrets, sender, opt.Random)
 	if err != nil {
 		return err
 	}
@@ -236,13 +239,13 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg, d.files), Random: opt.Random,
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard, d.secrets), Forget: forget(d.cfg, d.files), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
 		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
-		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Secrets: d.secrets, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err
 }
@@ -281,6 +284,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	d.delivery.Start()
 	d.chores.start(d)
 	d.startBus()
+	d.missSlots(ctx)
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()

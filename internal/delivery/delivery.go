@@ -43,6 +43,7 @@ type Tenure interface {
 // Message is one attempt: the same id and bytes each time (I-26).
 type Message struct {
 	ID     event.DeliveryID
+	UserID string // whose session said it
 	Target event.ReplyTarget
 	Body   []byte
 	At     time.Time

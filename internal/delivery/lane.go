@@ -354,7 +354,7 @@ func (t *turn) begin(o *eventlog.Outgoing, now time.Time) (part, *Message) {
 	}
 	p.events = append(append(p.events, t.circuit.Begin(row.ID)...), started)
 	p.starts = true
-	return p, &Message{ID: row.ID, Target: to, Body: o.Message, At: now}
+	return p, &Message{ID: row.ID, UserID: row.UserID, Target: to, Body: o.Message, At: now}
 }
 
 // codeInvalid is the code of what cannot be sent to anybody.

@@ -22,6 +22,18 @@ var codes = map[string]code{
 	"empty_asset":                        {[]int{400}, "The file holds nothing."},
 	"unsupported_asset_type":             {[]int{400}, "The file is neither a picture, nor a PDF, nor text in UTF-8."},
 	"blob_not_found":                     {[]int{404}, "The session has no such content."},
+	"invalid_former_for":                 {[]int{400}, "`former_for` is no duration, or past a week."},
+	"invalid_hosts":                      {[]int{400}, "`hosts` holds something that is no host, or too many."},
+	"invalid_secret":                     {[]int{400}, "The value of a secret is too short, or there is both a value and `generate`."},
+	"invalid_secret_name":                {[]int{400}, "The name of a secret has not the form of one."},
+	"no_master_key":                      {[]int{503}, "There is no master key to seal secrets with; the text says what to do (`master_key`)."},
+	"secret_conflict":                    {[]int{409}, "Somebody else set the secret at the same moment."},
+	"secret_in_configuration":            {[]int{409}, "The configuration has a secret of this name, under `secrets`; a slot of the daemon cannot have it too."},
+	"secret_not_found":                   {[]int{404}, "There is no such secret slot of this user."},
+	"secret_too_large":                   {[]int{413}, "The value of a secret holds more than 64 KiB."},
+	"secret_unreadable":                  {[]int{409, 503}, "A secret does not open: it is sealed under a master key that is not here, or was changed."},
+	"too_many_secrets":                   {[]int{429}, "The user has as many secret slots as there may be (`slots.per_owner`)."},
+	"too_many_versions":                  {[]int{409}, "As many versions of the secret count now as may; `former_for` of `0s` ends those before."},
 	"body_timeout":                       {[]int{408}, "The body of the request did not come in time."},
 	"body_too_large":                     {[]int{413}, "The body of the request is past `limits.request_bytes`."},
 	"call_not_in_doubt":                  {[]int{409}, "The run does not wait for a word on this call."},
@@ -155,6 +167,8 @@ var codesOf = map[string][]string{
 	"replayDelivery":   replayCodes,
 	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
 	"createToken":      {"invalid_role", "name_too_large"},
+	"putSecret":        {"invalid_secret_name", "invalid_secret", "invalid_hosts", "invalid_former_for", "secret_too_large", "secret_conflict", "secret_in_configuration", "too_many_versions", "too_many_secrets", "no_master_key"},
+	"rekeySecrets":     {"unbound_token_required", "secret_unreadable", "no_master_key"},
 	"readyz":           {"not_ready"},
 	"listNodes":        {"unbound_token_required"},
 	"metrics":          {"metrics_unavailable", "unbound_token_required", "not_found"},
@@ -162,7 +176,7 @@ var codesOf = map[string][]string{
 
 // pathCodes are those of what a path names.
 var pathCodes = map[string][]string{
-	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"},
+	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"}, "name": {"secret_not_found"},
 }
 
 // everyCodes are those that an operation may always answer with, as trouble on the daemon's side.

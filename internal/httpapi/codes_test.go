@@ -15,10 +15,10 @@ import (
 )
 
 // rooms are the packages whose problems reach a client.
-var rooms = []string{"admission", "httpapi", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem"}
+var rooms = []string{"admission", "httpapi", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem", "slots", "secret"}
 
 // elsewhere are codes that those packages give to others than clients of HTTP.
-var elsewhere = []string{}
+var elsewhere = []string{"secret_not_for_host", "secret_unavailable"}
 
 // The codes that the source gives are the codes that the reference has, each with
 // the status of its kind, and each belongs to an operation. (Which operation may

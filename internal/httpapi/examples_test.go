@@ -74,7 +74,7 @@ func newStory(t *testing.T, ctx context.Context) *story {
 			return []byte("# HELP holdfast_active_sessions Sessions that are worked on now.\n# TYPE holdfast_active_sessions gauge\nholdfast_active_sessions 1\n"), nil
 		},
 		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
-		Files: oneFile{},
+		Files: oneFile{}, Secrets: slotsOf(t, s.store),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -248,6 +248,14 @@ func (s *story) tell() {
 	}
 	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader"}).id()
 	s.call("createToken", 400, `{"role":"owner"}`)
+	s.call("putSecret", 201, api.PutSecret{Value: "an example of a secret", Hosts: []string{"api.example.com"}}, "name", "billing")
+	s.call("putSecret", 200, api.PutSecret{Value: "another example of one", Hosts: []string{"api.example.com"}}, "name", "billing")
+	s.call("putSecret", 400, api.PutSecret{Value: "short"}, "name", "billing")
+	s.call("listSecrets", 200, nil, "limit", "1")
+	s.call("getSecret", 200, nil, "name", "billing")
+	s.call("rekeySecrets", 200, nil)
+	s.call("deleteSecret", 204, nil, "name", "billing")
+	s.call("deleteSecret", 404, nil, "name", "billing")
 	s.call("listTokens", 200, nil, "role", "reader")
 	s.call("revokeToken", 204, nil, "t", tok)
 	s.call("revokeToken", 404, nil, "t", tok)

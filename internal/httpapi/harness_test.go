@@ -87,9 +87,9 @@ func newDoor(t testing.TB, change ...func(*Config)) *world {
 	})
 	cfg := Config{
 		Store: w.store, Hub: w.hub, Version: "test", Logger: slog.New(slog.NewTextHandler(w.logs, nil)), Stopping: w.stop,
-		Admission: admissionOf(t, w.store, admission.Limits{}),
-		Routes:    []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
-		Tools:     []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
+		Admission: admissionOf(t, w.store, admission.Limits{}), Secrets: slotsOf(t, w.store),
+		Routes: []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
+		Tools:  []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
 	}
 	for _, f := range change {
 		f(&cfg)

@@ -68,6 +68,8 @@ type Config struct {
 	Version   string
 	// Files compare snapshots of workspaces. Nil: this node has none.
 	Files Files
+	// Secrets is the room of secret slots. Nil: there are none.
+	Secrets Secrets
 	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
 	Price func(route string) (timeline.Price, bool)
 	// Ready says whether the daemon takes work; its error is logged, not

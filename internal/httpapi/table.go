@@ -19,6 +19,7 @@ func table() []route {
 	all = append(all, deliveryRoutes()...)
 	all = append(all, attemptRoutes()...)
 	all = append(all, targetRoutes()...)
+	all = append(all, secretRoutes()...)
 	return append(all, adminRoutes()...)
 }
 

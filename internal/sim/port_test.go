@@ -346,6 +346,44 @@ func (p *port) CollectAssets(ctx context.Context, before time.Time, limit int) (
 	return do(ctx, p, writes, name(ctx, p.n, "collect-assets"), func(ctx context.Context) (int, error) { return p.under.CollectAssets(ctx, before, limit) })
 }
 
+func (p *port) PutSecret(ctx context.Context, row eventlog.SecretRow, formerUntil string, quota int) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "put-secret"), func(ctx context.Context) (none, error) {
+		return none{}, p.under.PutSecret(ctx, row, formerUntil, quota)
+	})
+	return err
+}
+
+func (p *port) Secret(ctx context.Context, owner, slot string) ([]eventlog.SecretRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "secret"), func(ctx context.Context) ([]eventlog.SecretRow, error) { return p.under.Secret(ctx, owner, slot) })
+}
+
+func (p *port) ListSecrets(ctx context.Context, owner string, page eventlog.Page) ([]eventlog.SecretRow, string, error) {
+	return p.under.ListSecrets(ctx, owner, page) // nothing that is played asks for it
+}
+
+func (p *port) DeleteSecret(ctx context.Context, owner, slot string) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "delete-secret"), func(ctx context.Context) (none, error) { return none{}, p.under.DeleteSecret(ctx, owner, slot) })
+	return err
+}
+
+func (p *port) SecretKeys(ctx context.Context) ([]eventlog.SecretKey, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "secret-keys"), p.under.SecretKeys)
+}
+
+func (p *port) SecretsUnder(ctx context.Context, notKey string, limit int) ([]eventlog.SecretRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "secrets-under"), func(ctx context.Context) ([]eventlog.SecretRow, error) {
+		return p.under.SecretsUnder(ctx, notKey, limit)
+	})
+}
+
+func (p *port) ResealSecret(ctx context.Context, row eventlog.SecretRow, was []byte) (bool, error) {
+	return do(ctx, p, writes, name(ctx, p.n, "reseal-secret"), func(ctx context.Context) (bool, error) { return p.under.ResealSecret(ctx, row, was) })
+}
+
+func (p *port) DropSecrets(ctx context.Context, now string, limit int) (int, error) {
+	return do(ctx, p, writes, name(ctx, p.n, "drop-secrets"), func(ctx context.Context) (int, error) { return p.under.DropSecrets(ctx, now, limit) })
+}
+
 func (p *port) AddToken(ctx context.Context, t eventlog.TokenRow) error {
 	_, err := do(ctx, p, writes, name(ctx, p.n, "add-token"), func(ctx context.Context) (none, error) { return none{}, p.under.AddToken(ctx, t) })
 	return err

@@ -22,6 +22,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Secrets
 	eventlog.Assets
 	eventlog.Snapshots
 	eventlog.Nodes
@@ -121,6 +122,10 @@ func Run(t *testing.T, open Opener) {
 		{"backlog", testBacklog},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
+		{"secrets", testSecrets},
+		{"list of secrets", testSecretList},
+		{"secrets under several keys", testSecretKeys},
+		{"one version of a secret is written once", testSecretRace},
 		{"assets", testAssets},
 		{"uses of assets", testAssetUses},
 		{"assets used and collected at once", testAssetRace},
