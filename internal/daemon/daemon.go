@@ -82,6 +82,8 @@ type Options struct {
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Resolver replaces the system's name service in all guarded ways out, in tests.
+	Resolver *net.Resolver
 	// Tools are added to the configured ones.
 	Tools []tool.Tool
 }
@@ -176,7 +178,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if d.routes, err = newRoutes(d.cfg, opt.ModelTransport); err != nil {
+	if d.routes, err = newRoutes(d.cfg, &opt); err != nil {
 		return err
 	}
 	d.closers = append(d.closers, d.routes.closeIdle)
