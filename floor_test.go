@@ -42,7 +42,7 @@ var floors = map[string]int{
 	"internal/masterkey":       7,
 	"internal/provider/gemini": 7, "internal/provider/geministub": 7,
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
-	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7, "internal/bus": 7,
+	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7, "internal/netguard/dnsstub": 7, "internal/bus": 7,
 	// 8 wiring
 	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8, "internal/backup": 8,
 	// 9 doors

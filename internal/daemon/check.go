@@ -40,7 +40,7 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 		_, err := makeModel(cfg, name, cfg.Routes[name].Model, nil)
 		note(err)
 	}
-	if _, err := providerGuard(cfg); err != nil {
+	if _, err := providerGuard(cfg, &Options{}); err != nil {
 		note(cfg.Mistake("routes", "%v", err))
 	}
 	if _, err := targetGuard(cfg, &Options{}); err != nil {

@@ -84,6 +84,8 @@ type Options struct {
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Free replaces the question to the disk for its free bytes, in tests.
 	Free func() (uint64, bool)
+	// Resolver replaces the system's name service in all guarded ways out, in tests.
+	Resolver *net.Resolver
 	// Tools are added to the configured ones.
 	Tools []tool.Tool
 }
@@ -179,7 +181,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if d.routes, err = newRoutes(d.cfg, opt.ModelTransport); err != nil {
+	if d.routes, err = newRoutes(d.cfg, &opt); err != nil {
 		return err
 	}
 	d.closers = append(d.closers, d.routes.closeIdle)

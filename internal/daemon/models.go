@@ -43,11 +43,11 @@ type routed struct{ route, model string }
 // maxAdapters bounds the adapters that are kept; they hold no connection themselves.
 const maxAdapters = 512
 
-// newRoutes makes the adapters of all routes. transport replaces the network, in tests.
-func newRoutes(cfg *config.Config, transport http.RoundTripper) (*routes, error) {
-	m := &routes{cfg: cfg, transport: transport, adapters: map[routed]llm.Model{}}
-	if transport == nil {
-		guard, err := providerGuard(cfg)
+// newRoutes makes the adapters of all routes.
+func newRoutes(cfg *config.Config, opt *Options) (*routes, error) {
+	m := &routes{cfg: cfg, transport: opt.ModelTransport, adapters: map[routed]llm.Model{}}
+	if m.transport == nil {
+		guard, err := providerGuard(cfg, opt)
 		if err != nil {
 			return nil, err
 		}

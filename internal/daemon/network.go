@@ -16,21 +16,21 @@ import (
 
 // targetGuard is the way to addresses that callers name.
 func targetGuard(cfg *config.Config, opt *Options) (*netguard.Guard, error) {
-	return netguard.New(netguard.Config{AllowPrivate: config.Networks(cfg.Targets.AllowPrivate), Setting: "targets.allow_private", Dial: opt.Dial,
+	return netguard.New(netguard.Config{AllowPrivate: config.Networks(cfg.Targets.AllowPrivate), Setting: "targets.allow_private", Dial: opt.Dial, Resolver: opt.Resolver,
 		DialTimeout: cfg.Delivery.ConnectTimeout.Or(0), TLSTimeout: cfg.Delivery.ConnectTimeout.Or(0)})
 }
 
 // toolGuard is the way of one declared tool.
 func toolGuard(cfg *config.Config, name string, t *config.Tool, opt *Options) (*netguard.Guard, error) {
 	return netguard.New(netguard.Config{
-		AllowPrivate: append(config.Networks(t.AllowPrivate), config.Networks(cfg.Targets.AllowPrivate)...), Setting: "tools." + name + ".allow_private", Dial: opt.Dial,
+		AllowPrivate: append(config.Networks(t.AllowPrivate), config.Networks(cfg.Targets.AllowPrivate)...), Setting: "tools." + name + ".allow_private", Dial: opt.Dial, Resolver: opt.Resolver,
 	})
 }
 
 // providerGuard is the way to vendors. The operator names the host and port of
 // a base_url, and of a proxy; a vendor's own address is a public one.
-func providerGuard(cfg *config.Config) (*netguard.Guard, error) {
-	c := netguard.Config{Setting: "routes.*.allow_private", DialTimeout: wire.DefaultConnect}
+func providerGuard(cfg *config.Config, opt *Options) (*netguard.Guard, error) {
+	c := netguard.Config{Setting: "routes.*.allow_private", DialTimeout: wire.DefaultConnect, Resolver: opt.Resolver}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
 		r := cfg.Routes[name]
 		allow, setting := config.Networks(r.AllowPrivate), "routes."+name+".allow_private"
@@ -64,14 +64,14 @@ func proxyOf(cfg *config.Config) func(*http.Request) (*url.URL, error) {
 func telemetryGuard(cfg *config.Config, opt *Options) (*netguard.Guard, error) {
 	t := cfg.Telemetry
 	return netguard.New(netguard.Config{
-		Setting: "telemetry.allow_private", Dial: opt.Dial,
+		Setting: "telemetry.allow_private", Dial: opt.Dial, Resolver: opt.Resolver,
 		Places: []netguard.Place{{HostPort: hostOf(t.OTLPEndpoint), Allow: config.Networks(t.AllowPrivate), Setting: "telemetry.allow_private"}},
 	})
 }
 
 // DoctorGuard is the way of a doctor who asks the vendors of a configuration.
 func DoctorGuard(cfg *config.Config) (http.RoundTripper, error) {
-	guard, err := providerGuard(cfg)
+	guard, err := providerGuard(cfg, &Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,8 @@ type Answer struct {
 
 var errStalled = errors.New("time limit passed")
 
-// Do sends one request, once. Its errors are *llm.Error of class transport, or
+// Do sends one request, once. Its errors are *llm.Error of class transport, of
+// class invalid request when the guard refuses the address, or
 // of class aborted with ctx's error in the chain when ctx ended. The caller
 // closes the answer.
 func (c *Client) Do(ctx context.Context, req *http.Request) (*Answer, error) {
@@ -127,6 +128,9 @@ func (c *Client) Do(ctx context.Context, req *http.Request) (*Answer, error) {
 		}
 		if errors.Is(cause, errStalled) {
 			return nil, llm.Errorf(llm.Transport, "the vendor gave no answer within %s", c.limits.FirstByte).Because(err)
+		}
+		if why := netguard.Refusal(err); why != "" { // a person must change something; the next attempt finds the same
+			return nil, llm.Errorf(llm.InvalidRequest, "the vendor was not asked: %s", why).Because(err)
 		}
 		return nil, llm.Errorf(llm.Transport, "%s", reach(err)).Because(err)
 	}
@@ -215,9 +219,6 @@ func reach(err error) string {
 	var alert tls.AlertError
 	var plain tls.RecordHeaderError
 	var timeout net.Error
-	if why := netguard.Refusal(err); why != "" {
-		return "the vendor was not asked: " + why
-	}
 	switch {
 	case errors.As(err, &dns):
 		return "the vendor's host name cannot be resolved"
