@@ -173,6 +173,14 @@ var catalog = map[Type]entry{
 	TypeDeliveryDeadLettered:   current[DeliveryDeadLettered](1),
 	TypeDeliveryReplayed:       current[DeliveryReplayed](1),
 	TypeDeliveryResolved:       current[DeliveryResolved](1),
+
+	TypeAuditStarted:          current[AuditStarted](1),
+	TypeAuditRefused:          current[AuditRefused](1),
+	TypeAuditTokenCreated:     current[AuditTokenCreated](1),
+	TypeAuditTokenRevoked:     current[AuditTokenRevoked](1),
+	TypeAuditTargetChanged:    current[AuditTargetChanged](1),
+	TypeAuditSecretChanged:    current[AuditSecretChanged](1),
+	TypeAuditDeliveryReplayed: current[AuditDeliveryReplayed](1),
 }
 
 // Types lists the catalogue, sorted.
