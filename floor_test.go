@@ -21,7 +21,7 @@ var floors = map[string]int{
 	"internal/problem": 0, "internal/canonjson": 0, "internal/version": 0,
 	// 1 ports
 	"internal/llm": 1, "internal/tool": 1, "internal/netguard": 1,
-	"internal/glob": 1, "internal/textedit": 1, "internal/diskfs": 1, "internal/dirlock": 1, "internal/textdiff": 1,
+	"internal/gate": 1, "internal/glob": 1, "internal/textedit": 1, "internal/diskfs": 1, "internal/dirlock": 1, "internal/textdiff": 1,
 	// 2 facts
 	"internal/event": 2, "api": 2, "internal/models": 2,
 	// 3 rules
