@@ -24,6 +24,10 @@ const maxHost = 255 + len(":65535")
 func NewHosts(names ...string) (Hosts, error) {
 	var h Hosts
 	for _, name := range names {
+		if ip, err := netip.ParseAddr(name); err == nil && ip.Zone() == "" && !ip.IsUnspecified() {
+			h.names = append(h.names, ip.String())
+			continue
+		}
 		bare, ok := bareHost(name)
 		if !ok || withPort(name) {
 			return Hosts{}, fmt.Errorf("%.100q is no name of a host such as agents.example.com, without scheme and port", name)
