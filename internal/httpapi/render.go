@@ -73,6 +73,7 @@ func (c *call) fail(err error) {
 		c.cfg.Logger.LogAttrs(context.WithoutCancel(c.r.Context()), logLevel(p.Status), "request failed",
 			slog.String("method", c.r.Method), slog.String("path", c.r.URL.Path), slog.String("code", p.Code), slog.String("error", err.Error()))
 	}
+	c.refused(p.Code)
 	if c.began {
 		return
 	}
@@ -82,10 +83,9 @@ func (c *call) fail(err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="holdfast"`)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", retryAfter(err))
 	}
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	strict(h)
 	h.Del("Content-Disposition")
 	body, merr := encode(p)
 	if merr != nil {
