@@ -66,7 +66,7 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	d.handler, err = httpapi.New(httpapi.Config{
-		Store: d.store, Hub: d.hub, Version: "v", Logger: slog.New(slog.DiscardHandler),
+		Audit: eventlog.Audited{Log: d.store}, Store: d.store, Hub: d.hub, Version: "v", Logger: slog.New(slog.DiscardHandler),
 		Admission: admission.New(admission.Config{Store: d.store, Tools: tools, Random: rand.Reader,
 			Route: func(string, string) (event.Route, error) {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
@@ -305,6 +305,12 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if err := c.RevokeToken(ctx, tok.ID); err != nil {
 		t.Error(err)
+	}
+	if got := must(c.Audit(ctx, client.EventsQuery{Types: []string{"audit.token.revoked"}, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)}, 0, 10))(t); len(got.Items) != 1 || got.Items[0].Stream != "audit:daemon" {
+		t.Errorf("audit %+v", got)
+	}
+	if n := len(all(t, c.AllAudit(ctx, client.EventsQuery{}, 1))); n != 1 {
+		t.Errorf("%d records after the first", n)
 	}
 	if nodes := must(c.Nodes(ctx, client.Page{}))(t); len(nodes.Items) != 2 || !nodes.Items[0].Alive || nodes.Items[0].ID != "gen_1" {
 		t.Errorf("nodes %+v", nodes)

@@ -26,11 +26,13 @@ type Counted struct {
 	Since time.Time
 }
 
-// Refusals gathers refusals until they are taken, in bounded room: so many peers
-// apart, the others together by reason. The zero value is ready.
+// Refusals gathers refusals until they are taken, in bounded room: of each reason,
+// of which there are few, so many peers apart, the others together. A flood for
+// one reason hides no other. The zero value is ready.
 type Refusals struct {
-	mu   sync.Mutex
-	seen map[refusalKey]*Counted
+	mu    sync.Mutex
+	seen  map[refusalKey]*Counted
+	apart map[string]int // peers by reason
 }
 
 type refusalKey struct {
@@ -38,8 +40,8 @@ type refusalKey struct {
 	reason string
 }
 
-// maxApart is how many peers and reasons are told apart.
-const maxApart = 32
+// maxApart is how many peers of one reason are told apart.
+const maxApart = 8
 
 // Note counts one. True: it is the first since they were taken.
 func (r *Refusals) Note(f Refusal, now time.Time) (first bool) {
@@ -48,15 +50,16 @@ func (r *Refusals) Note(f Refusal, now time.Time) (first bool) {
 	defer r.mu.Unlock()
 	key := refusalKey{f.Peer, f.Reason}
 	c := r.seen[key]
-	if c == nil && len(r.seen) >= maxApart {
+	if c == nil && r.apart[f.Reason] >= maxApart {
 		f = Refusal{Reason: f.Reason}
 		key.peer = netip.Addr{}
 		c = r.seen[key]
 	}
 	if c == nil {
 		if r.seen == nil {
-			r.seen = map[refusalKey]*Counted{}
+			r.seen, r.apart = map[refusalKey]*Counted{}, map[string]int{}
 		}
+		r.apart[f.Reason]++
 		c = &Counted{Refusal: f, Since: now}
 		r.seen[key] = c
 	}
@@ -68,7 +71,7 @@ func (r *Refusals) Note(f Refusal, now time.Time) (first bool) {
 func (r *Refusals) Take() []Counted {
 	r.mu.Lock()
 	seen := r.seen
-	r.seen = nil
+	r.seen, r.apart = nil, nil
 	r.mu.Unlock()
 	list := make([]Counted, 0, len(seen))
 	for _, c := range seen {
