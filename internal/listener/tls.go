@@ -18,11 +18,16 @@ func serve(get func(*tls.ClientHelloInfo) (*tls.Certificate, error), protocols .
 // one of them changes; as long as what stands there cannot be used, the one before
 // is.
 func Files(cert, key string, log *slog.Logger) (*tls.Config, error) {
-	f := &files{cert: cert, key: key, log: log}
-	if err := f.read(); err != nil {
+	f, err := openFiles(cert, key, log)
+	if err != nil {
 		return nil, err
 	}
 	return serve(f.get), nil
+}
+
+func openFiles(cert, key string, log *slog.Logger) (*files, error) {
+	f := &files{cert: cert, key: key, log: log}
+	return f, f.read()
 }
 
 // lookEvery is how often the files are looked at, at most, when somebody comes.
