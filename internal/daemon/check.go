@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/listener"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
@@ -40,6 +41,11 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
 		_, err := makeModel(cfg, name, cfg.Routes[name].Model, nil)
 		note(err)
+	}
+	if t := cfg.TLS; t.Cert != "" {
+		if _, err := listener.Expires(cfg.Path(t.Cert), cfg.Path(t.Key)); err != nil {
+			note(cfg.Mistake("tls", "%v", err))
+		}
 	}
 	guard, err := netguard.New(netguard.Config{})
 	if err != nil {
