@@ -66,7 +66,7 @@ func TestMistakes(t *testing.T) {
 		{"a name", "127.0.0.1:0", "example.com:80", "listen: example.com is not a loopback address"},
 		{"no port", "127.0.0.1:0", "127.0.0.1", "listen: \"127.0.0.1\" is neither host:port nor unix:PATH"},
 		{"name of a port", "127.0.0.1:0", "127.0.0.1:http", "has no number for a port"},
-		{"half of a certificate", "delivery: {", "tls: {cert: c.pem}\ndelivery: {", "holdfast.yaml:15:1: tls: wants both cert and key"},
+		{"half of a certificate", "delivery: {", "tls: {cert: c.pem}\ndelivery: {", "holdfast.yaml:15:6: tls: wants both cert and key"},
 		{"two certificates", "delivery: {", "tls: {cert: c.pem, key: k.pem, acme: {domains: [a.test], agree_terms: true}}\ndelivery: {", "tls: wants either cert and key, or acme"},
 		{"ACME without a name", "delivery: {", "tls: {acme: {agree_terms: true}}\ndelivery: {", "tls.acme.domains: at least one name"},
 		{"ACME without agreement", "delivery: {", "tls: {acme: {domains: [a.test]}}\ndelivery: {", "tls.acme.agree_terms: the authority"},

@@ -11,7 +11,8 @@ import (
 // Refusal is why one was turned away. What is not the reason and the peer is told
 // of the first of several.
 type Refusal struct {
-	Peer   netip.Addr // zero: a unix socket, or many peers
+	Peer   netip.Addr // zero: the unix socket, or many peers
+	Socket bool       // it came by the unix socket
 	Reason string
 	Actor  string // the token, where it is known
 	Method string
@@ -37,6 +38,7 @@ type Refusals struct {
 
 type refusalKey struct {
 	peer   netip.Addr
+	socket bool
 	reason string
 }
 
@@ -48,11 +50,11 @@ func (r *Refusals) Note(f Refusal, now time.Time) (first bool) {
 	f.Peer = Household(f.Peer)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := refusalKey{f.Peer, f.Reason}
+	key := refusalKey{f.Peer, f.Socket, f.Reason}
 	c := r.seen[key]
 	if c == nil && r.apart[f.Reason] >= maxApart {
 		f = Refusal{Reason: f.Reason}
-		key.peer = netip.Addr{}
+		key.peer, key.socket = netip.Addr{}, false
 		c = r.seen[key]
 	}
 	if c == nil {

@@ -232,7 +232,7 @@ func (c *call) peer() (netip.Addr, bool) {
 // peerText is the peer for the record.
 func (c *call) peerText() string {
 	if c.local {
-		return "unix"
+		return bySocket
 	}
 	if peer, ok := c.peer(); ok {
 		return peer.String()

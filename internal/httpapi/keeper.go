@@ -100,11 +100,17 @@ func (s *server) keep(ctx context.Context) {
 }
 
 func peerName(r gate.Counted) string {
-	if !r.Peer.IsValid() {
+	switch {
+	case r.Socket:
+		return bySocket
+	case !r.Peer.IsValid():
 		return ""
 	}
 	return r.Peer.String()
 }
+
+// bySocket is the peer of the unix socket, for the record.
+const bySocket = "unix"
 
 // audited are the codes of problems that stand in the audit stream: uses of
 // tokens that failed, and requests that were turned away at the door. The absence
@@ -119,7 +125,7 @@ func (c *call) refused(code string) {
 	if !audited[code] {
 		return
 	}
-	r := gate.Refusal{Reason: code, Actor: c.who.Actor, Method: short(c.r.Method), Path: short(c.r.URL.Path)}
+	r := gate.Refusal{Reason: code, Socket: c.local, Actor: c.who.Actor, Method: short(c.r.Method), Path: short(c.r.URL.Path)}
 	r.Peer, _ = c.peer()
 	switch code {
 	case "host_not_allowed":
