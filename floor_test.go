@@ -21,7 +21,7 @@ var floors = map[string]int{
 	"internal/problem": 0, "internal/canonjson": 0, "internal/version": 0,
 	// 1 ports
 	"internal/llm": 1, "internal/tool": 1, "internal/netguard": 1, "internal/secret": 1, "internal/seal": 1,
-	"internal/glob": 1, "internal/textedit": 1, "internal/diskfs": 1, "internal/dirlock": 1, "internal/textdiff": 1,
+	"internal/gate": 1, "internal/glob": 1, "internal/textedit": 1, "internal/diskfs": 1, "internal/dirlock": 1, "internal/textdiff": 1,
 	// 2 facts
 	"internal/event": 2, "api": 2, "internal/models": 2,
 	// 3 rules
@@ -38,8 +38,7 @@ var floors = map[string]int{
 	"internal/sqlite": 7, "internal/postgres": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7, "internal/filetree": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
 	"internal/provider/openai": 7, "internal/provider/responsesstub": 7,
-	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7,
-	"internal/masterkey":       7,
+	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7, "internal/listener": 7, "internal/masterkey": 7,
 	"internal/provider/gemini": 7, "internal/provider/geministub": 7,
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
 	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7, "internal/netguard/dnsstub": 7, "internal/bus": 7,

@@ -441,6 +441,10 @@ type CreateToken struct {
 	Name   string `json:"name,omitempty"`
 	Role   string `json:"role"`              // reader, operator, admin
 	UserID string `json:"user_id,omitempty"` // binds the token to one user
+	// ExpiresIn is how long it is good, as 720h; ExpiresAt until when. At most one
+	// of them; without both it is as the daemon's tokens.expiry says.
+	ExpiresIn string     `json:"expires_in,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
 // Token is an access token. Token itself is shown once, at creation.
@@ -450,7 +454,11 @@ type Token struct {
 	Role      string    `json:"role"`
 	UserID    string    `json:"user_id,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
-	Token     string    `json:"token,omitempty"`
+	// ExpiresAt is when it ends; absent: never.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// LastUsed is the minute in which it was used last, told a minute or two later; absent: never.
+	LastUsed *time.Time `json:"last_used,omitempty"`
+	Token    string     `json:"token,omitempty"`
 }
 
 // Route is a configured way to a model.

@@ -68,7 +68,7 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	d.handler, err = httpapi.New(httpapi.Config{
-		Store: d.store, Hub: d.hub, Version: "v", Logger: slog.New(slog.DiscardHandler),
+		Audit: eventlog.Audited{Log: d.store}, Store: d.store, Hub: d.hub, Version: "v", Logger: slog.New(slog.DiscardHandler),
 		Admission: admission.New(admission.Config{Store: d.store, Tools: tools, Random: rand.Reader,
 			Route: func(string, string) (event.Route, error) {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
@@ -76,7 +76,7 @@ func newDaemon(t *testing.T) *daemon {
 			CheckTarget: func(event.ReplyTarget) error { return nil }}),
 		Metrics: func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
 		Files:   trees{}, Secrets: slots.New(slots.Config{Store: d.store, Ring: seal.NewRing(must(seal.NewKey(rand.Reader))(t))}),
-		Routes:  []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
+		Routes: []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
 	})
@@ -350,6 +350,12 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if err := c.RevokeToken(ctx, tok.ID); err != nil {
 		t.Error(err)
+	}
+	if got := must(c.Audit(ctx, client.EventsQuery{Types: []string{"audit.token.revoked"}, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)}, 0, 10))(t); len(got.Items) != 1 || got.Items[0].Stream != "audit:daemon" {
+		t.Errorf("audit %+v", got)
+	}
+	if n := len(all(t, c.AllAudit(ctx, client.EventsQuery{}, 1))); n != 1 {
+		t.Errorf("%d records after the first", n)
 	}
 	if nodes := must(c.Nodes(ctx, client.Page{}))(t); len(nodes.Items) != 2 || !nodes.Items[0].Alive || nodes.Items[0].ID != "gen_1" {
 		t.Errorf("nodes %+v", nodes)

@@ -155,6 +155,12 @@ func (c *Client) RunEvents(ctx context.Context, run string, q EventsQuery, after
 	return call[api.List[api.Event]](ctx, c, to(http.MethodGet, "v1", "runs", run, "events").events(q, limit).with("after", sequence(after)))
 }
 
+// Audit reads a page of the audit stream after a sequence, as SessionEvents does
+// of a session's. It wants an administrator's token that is not bound to a user.
+func (c *Client) Audit(ctx context.Context, q EventsQuery, after int64, limit int) (*api.List[api.Event], error) {
+	return call[api.List[api.Event]](ctx, c, to(http.MethodGet, "v1", "audit").events(q, limit).with("after", sequence(after)))
+}
+
 func sequence(n int64) string { return strconv.FormatInt(n, 10) }
 
 // Events reads a page of the feed over all streams, in the order of commits.
@@ -240,6 +246,11 @@ func (c *Client) AllSessionEvents(ctx context.Context, session string, q EventsQ
 // AllRunEvents is AllSessionEvents of one run.
 func (c *Client) AllRunEvents(ctx context.Context, run string, q EventsQuery, after int64) iter.Seq2[api.Event, error] {
 	return every(from(after, func(after int64) (*api.List[api.Event], error) { return c.RunEvents(ctx, run, q, after, 0) }))
+}
+
+// AllAudit is AllSessionEvents of the audit stream.
+func (c *Client) AllAudit(ctx context.Context, q EventsQuery, after int64) iter.Seq2[api.Event, error] {
+	return every(from(after, func(after int64) (*api.List[api.Event], error) { return c.Audit(ctx, q, after, 0) }))
 }
 
 // from reads pages whose cursor is a sequence.

@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -35,7 +33,7 @@ func (c *Config) check() *Error {
 	if c.DataDir == "" {
 		c.DataDir = DefaultDataDir
 	}
-	if err := c.ListenOn(c.Listen); err != nil {
+	if err := c.checkDoor(); err != nil {
 		return err
 	}
 	if err := c.checkSecrets(); err != nil {
@@ -197,43 +195,23 @@ func (c *Config) checkNumbers() *Error {
 		{"limits.queued_runs", c.Limits.QueuedRuns}, {"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},
 		{"limits.input_bytes", c.Limits.InputBytes}, {"limits.answer_bytes", c.Limits.AnswerBytes},
 		{"limits.tool_output_bytes", c.Limits.ToolOutputBytes}, {"limits.streams", c.Limits.Streams},
+		{"limits.requests", c.Limits.Requests}, {"limits.connections", c.Limits.Connections}, {"limits.header_bytes", c.Limits.HeaderBytes},
+		{"limits.auth_failures", c.Limits.AuthFailures}, {"limits.peer_rate", c.Limits.PeerRate}, {"limits.token_rate", c.Limits.TokenRate},
 	} {
 		if n.v < 0 {
 			return mistake(n.path, "must not be negative")
 		}
 	}
-	return nil
-}
-
-// ListenOn has the daemon listen somewhere else than the file says, by the same
-// rule: loopback TCP or a unix socket; anything else waits for TLS.
-func (c *Config) ListenOn(listen string) *Error {
-	if err := checkListen(listen); err != nil {
-		return err
-	}
-	c.Listen = listen
-	return nil
-}
-
-func checkListen(listen string) *Error {
-	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
-		if path == "" {
-			return mistake("listen", "unix: wants a path")
+	for path, v := range map[string]int{"limits.auth_failures": c.Limits.AuthFailures, "limits.peer_rate": c.Limits.PeerRate, "limits.token_rate": c.Limits.TokenRate} {
+		if v > maxRate {
+			return mistake(path, "must be %d or less", maxRate)
 		}
-		return nil
-	}
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return mistake("listen", "%q is neither host:port nor unix:PATH", listen)
-	}
-	if host == "localhost" {
-		return nil
-	}
-	if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
-		return mistake("listen", "%s is not a loopback address; this version listens on loopback and unix sockets only", host)
 	}
 	return nil
 }
+
+// maxRate bounds a rate: more is no bound.
+const maxRate = 1_000_000
 
 func (c *Config) checkRoutes() *Error {
 	if len(c.Routes) == 0 {

@@ -11,10 +11,29 @@ import (
 
 // Config is holdfast.yaml. JSON is YAML.
 type Config struct {
-	// Listen is where the daemon listens: host:port on loopback, or
-	// unix:PATH for a socket of mode 0600 that wants no token. Default
-	// 127.0.0.1:7411.
+	// Listen is where the daemon listens: host:port, where every request wants a
+	// token, or unix:PATH for a socket of mode 0600 that wants none and answers to
+	// its own user alone. An address that is not loopback wants tls, or behind_proxy.
+	// Default 127.0.0.1:7411.
 	Listen string `yaml:"listen"`
+	// TLS is about a listener that speaks TLS.
+	TLS TLS `yaml:"tls"`
+	// PublicNames are the names, or addresses, by which the daemon is asked besides
+	// those of loopback: a request under another Host is refused, so that no web page
+	// can have a name of its own point here. Default: none; the address of listen and
+	// the domains of tls.acme count too.
+	PublicNames []string `yaml:"public_names"`
+	// BehindProxy: another server speaks TLS and passes requests on. Those in proxies
+	// are then the only ones, beside this machine itself, whose requests are taken.
+	BehindProxy bool `yaml:"behind_proxy"`
+	// Proxies are the addresses or networks (CIDR) of those servers, whose word is
+	// believed on whom they ask for.
+	Proxies []string `yaml:"proxies"`
+	// ProxyHeader is the header in which they say it, which they must set or add to:
+	// X-Forwarded-For or Forwarded. The other one is not read. Default X-Forwarded-For.
+	ProxyHeader string `yaml:"proxy_header"`
+	// Tokens is about access tokens.
+	Tokens Tokens `yaml:"tokens"`
 	// DataDir holds the database, the lock and made secrets. It must lie on a
 	// local disk: network file systems are refused. Default ./holdfast-data.
 	// With database_url it holds what is of this node alone: its first admin
@@ -393,6 +412,28 @@ type Limits struct {
 	// Streams is how many event streams and waits are open at once, each some
 	// 40 KiB and one open file of the process. Default 20000.
 	Streams int `yaml:"streams"`
+	// Requests is how many requests are answered at once, beside streams and waits;
+	// others are told to come again (429). Default 1024.
+	Requests int `yaml:"requests"`
+	// Connections is how many connections are open at once. For one more the one is
+	// closed that has been idle the longest, or, when all are busy, itself. Default 25000.
+	Connections int `yaml:"connections"`
+	// HeaderBytes of a request's header. Default 64 KiB.
+	HeaderBytes int `yaml:"header_bytes"`
+	// HeaderTimeout is how long a request's header may take to come. Default 10s.
+	HeaderTimeout Duration `yaml:"header_timeout"`
+	// BodyTimeout is how long a request's body may take to come. Default 30s.
+	BodyTimeout Duration `yaml:"body_timeout"`
+	// AuthFailures is how many tokens that are not good may come from one address (of
+	// IPv6: one /64) within a minute; further ones are told to come again (429). A
+	// good token still works. Default 10.
+	AuthFailures int `yaml:"auth_failures"`
+	// PeerRate is how many requests without a good token one address (of IPv6: one
+	// /64) may send within a second, twice as many at once. Default 100.
+	PeerRate int `yaml:"peer_rate"`
+	// TokenRate is how many requests may come with one token within a second, twice as
+	// many at once. Default 10000.
+	TokenRate int `yaml:"token_rate"`
 }
 
 // Shutdown is about a stop.

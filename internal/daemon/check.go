@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/listener"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
@@ -45,6 +46,11 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 	}
 	if _, err := targetGuard(cfg, &Options{}); err != nil {
 		note(cfg.Mistake("targets.allow_private", "%v", err))
+	}
+	if t := cfg.TLS; t.Cert != "" {
+		if _, err := listener.Expires(cfg.Path(t.Cert), cfg.Path(t.Key)); err != nil {
+			note(cfg.Mistake("tls", "%v", err))
+		}
 	}
 	owner := map[string]string{} // of a tool's name
 	for _, name := range slices.Sorted(maps.Keys(cfg.Tools)) {

@@ -3,8 +3,10 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -125,7 +127,7 @@ type Daemon struct {
 	ready   bool
 	closed  bool // the door: no listener is answered any more
 	servers []*http.Server
-	unused  unused
+	conns   conns
 	serving sync.WaitGroup
 
 	ending  bool          // Stop was called
@@ -244,10 +246,22 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard, d.secrets), Forget: forget(d.cfg, d.files), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
+	d.conns.most = cmp.Or(l.Connections, defaultConnections)
+	hosts, cerr := d.cfg.Hosts()
+	if cerr != nil {
+		return cerr
+	}
+	proxies, cerr := d.cfg.Proxied()
+	if cerr != nil {
+		return cerr
+	}
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
 		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Secrets: d.secrets, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Hosts: hosts, Proxies: proxies, Audit: eventlog.Audited{Log: d.store}, BodyTimeout: l.BodyTimeout.Or(0),
+		AuthFailures: l.AuthFailures, PeerRate: l.PeerRate, TokenRate: l.TokenRate, MaxRequests: l.Requests,
+		TokenExpiry: d.cfg.Tokens.Expiry.Or(0), MaxTokenExpiry: d.cfg.Tokens.MaxExpiry.Or(0),
 	})
 	return err
 }
@@ -287,6 +301,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	d.chores.start(d)
 	d.startBus()
 	d.missSlots(ctx)
+	d.http.Start()
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()
@@ -301,11 +316,21 @@ func (d *Daemon) Handler(local bool) http.Handler {
 	return d.http
 }
 
-// Serve answers a listener until Stop. It returns at once.
-func (d *Daemon) Serve(l net.Listener, local bool) {
+// Serve answers a listener until Stop. It returns at once. local: only the
+// daemon's own user can reach it.
+func (d *Daemon) Serve(l net.Listener, local bool) { d.serve(l, local, nil) }
+
+// ServeTLS is Serve of a listener that speaks TLS, HTTP/2 too.
+func (d *Daemon) ServeTLS(l net.Listener, conf *tls.Config) { d.serve(l, false, conf) }
+
+// defaultHeader is what of a request's header is read, in bytes.
+const defaultHeader = 64 << 10
+
+func (d *Daemon) serve(l net.Listener, local bool, conf *tls.Config) {
+	lim := d.cfg.Limits
 	srv := &http.Server{
-		Handler: d.Handler(local), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ConnState: d.unused.track, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		Handler: d.Handler(local), ReadHeaderTimeout: lim.HeaderTimeout.Or(10 * time.Second), IdleTimeout: 2 * time.Minute, MaxHeaderBytes: cmp.Or(lim.HeaderBytes, defaultHeader),
+		ConnState: d.conns.track, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug), TLSConfig: conf,
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -315,7 +340,11 @@ func (d *Daemon) Serve(l net.Listener, local bool) {
 	}
 	d.servers = append(d.servers, srv)
 	d.serving.Go(func() {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		serve := srv.Serve
+		if conf != nil {
+			serve = func(l net.Listener) error { return srv.ServeTLS(l, "", "") }
+		}
+		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("serve", "err", err)
 		}
 	})
@@ -361,6 +390,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	d.hub.Wait()
 	d.stopBus()
 	d.closeDoor(ctx)
+	d.http.Stop(context.WithoutCancel(ctx))
 	for _, c := range d.closers {
 		c()
 	}
@@ -375,7 +405,7 @@ func (d *Daemon) closeDoor(ctx context.Context) {
 	d.closed = true
 	servers := d.servers
 	d.mu.Unlock()
-	d.unused.close()
+	d.conns.close()
 	patience, cancel := context.WithTimeout(ctx, doorPatience)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -94,6 +94,7 @@ func Examine(ctx context.Context, in Input) []Finding {
 	p.clock(began, time.Now())
 	p.daemon(ctx)
 	p.listener()
+	p.certificate()
 	p.bus(ctx)
 	p.routes(ctx)
 	return p.found

@@ -180,11 +180,18 @@ var catalog = map[Type]entry{
 	TypeDeliveryReplayed:       current[DeliveryReplayed](1),
 	TypeDeliveryResolved:       current[DeliveryResolved](1),
 
-	TypeCircuitOpened:     current[TargetCircuitOpened](1),
-	TypeCircuitHalfOpened: current[TargetCircuitHalfOpened](1),
-	TypeCircuitClosed:     current[TargetCircuitClosed](1),
-	TypeTargetPaused:      current[TargetPaused](1),
-	TypeTargetResumed:     current[TargetResumed](1),
+	TypeCircuitOpened:         current[TargetCircuitOpened](1),
+	TypeCircuitHalfOpened:     current[TargetCircuitHalfOpened](1),
+	TypeCircuitClosed:         current[TargetCircuitClosed](1),
+	TypeTargetPaused:          current[TargetPaused](1),
+	TypeTargetResumed:         current[TargetResumed](1),
+	TypeAuditStarted:          current[AuditStarted](1),
+	TypeAuditRefused:          current[AuditRefused](1),
+	TypeAuditTokenCreated:     current[AuditTokenCreated](1),
+	TypeAuditTokenRevoked:     current[AuditTokenRevoked](1),
+	TypeAuditTargetChanged:    current[AuditTargetChanged](1),
+	TypeAuditSecretChanged:    current[AuditSecretChanged](1),
+	TypeAuditDeliveryReplayed: current[AuditDeliveryReplayed](1),
 }
 
 // Types lists the catalogue, sorted.

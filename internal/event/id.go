@@ -18,7 +18,7 @@ type (
 	TargetID   string // tgt_ and a digest of user, type and address
 	DeliveryID string // dlv_ and a digest of run and target
 	AssetID    string // ast_ and a digest of user and content
-	Stream     string // session:ses_… or target:tgt_…
+	Stream     string // session:ses_…, target:tgt_…, or AuditStream
 )
 
 // Stream kinds.

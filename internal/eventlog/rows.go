@@ -17,5 +17,8 @@ func Rows(s event.Stream, events []event.Event) []derived.Change {
 	if _, ok := s.Target(); ok {
 		return outbox.Rows(events)
 	}
+	if s == event.AuditStream {
+		return nil
+	}
 	return session.Rows(events)
 }

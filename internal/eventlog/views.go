@@ -175,6 +175,8 @@ type TargetFilter struct {
 type TokenRow struct {
 	ID, Name, Role, UserID, Hash string
 	CreatedAt                    time.Time
+	ExpiresAt                    time.Time // zero: never
+	LastUsed                     time.Time // see TouchTokens; zero: never
 }
 
 // Views are the reads over derived rows. Each room names the few it uses.
@@ -259,9 +261,13 @@ var ErrQuota = errors.New("quota exceeded")
 // Tokens stand outside the log.
 type Tokens interface {
 	AddToken(ctx context.Context, t TokenRow) error
+	TokenByID(ctx context.Context, id string) (TokenRow, error)     // ErrNotFound
 	TokenByHash(ctx context.Context, hash string) (TokenRow, error) // ErrNotFound
 	ListTokens(ctx context.Context) ([]TokenRow, error)
 	DeleteToken(ctx context.Context, id string) error // ErrNotFound
+	// TouchTokens says when tokens were used, by their ids. It moves no time back,
+	// and passes over tokens that are gone.
+	TouchTokens(ctx context.Context, used map[string]time.Time) error
 }
 
 // Settings reads the session's settings from its row.

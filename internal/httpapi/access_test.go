@@ -78,14 +78,67 @@ func (w *world) send(rt *route, path, token string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
+// How an operation keeps users apart. A new operation gets its word here.
+const (
+	byPath   = "its path names something of a user: 404 for others"
+	filtered = "a list, or what is made: within the token's user"
+	unbound  = "of all users: refused to a token that is bound to one"
+	common   = "of nobody: the same for all"
+)
+
+var scopes = map[string]string{
+	"createSession": filtered, "listSessions": filtered, "getSession": byPath, "updateSession": byPath, "eraseSession": byPath, "closeSession": byPath,
+	"interruptSession": byPath, "compactSession": byPath, "getBlob": byPath, "getSessionDiff": byPath,
+	"getInputContract": byPath, "putInputContract": byPath, "deleteInputContract": byPath,
+	"getOutputContract": byPath, "putOutputContract": byPath, "deleteOutputContract": byPath,
+	"getRoutePolicy": byPath, "putRoutePolicy": byPath, "deleteRoutePolicy": byPath,
+	"getReplyTargets": byPath, "putReplyTargets": byPath, "deleteReplyTargets": byPath,
+	"submitRun": byPath, "listRuns": filtered, "getRun": byPath, "listRunEvents": byPath, "streamRun": byPath, "getRunTimeline": byPath, "cancelRun": byPath, "resolveAttention": byPath,
+	"createAsset": filtered, "listAssets": filtered, "getAsset": byPath, "getAssetBytes": byPath,
+	"listSessionEvents": byPath, "streamSession": byPath, "listEvents": filtered,
+	"listDeliveries": filtered, "getDelivery": byPath, "replayDelivery": byPath, "resolveDelivery": byPath, "listTargets": filtered, "getTarget": byPath,
+	"listAttempts": byPath, "pauseTarget": byPath, "resumeTarget": byPath, "resetTarget": byPath,
+	"putSecret": byPath, "listSecrets": filtered, "getSecret": byPath, "deleteSecret": byPath, "rekeySecrets": unbound,
+	"createToken": filtered, "listTokens": filtered, "revokeToken": byPath,
+	"listRoutes": common, "listTools": common, "healthz": common, "readyz": common, "openapi": common,
+	"listNodes": unbound, "metrics": unbound, "listAudit": unbound,
+}
+
 // I-34: over every operation, what another user has is not there.
 func TestUsersAreApart(t *testing.T) {
+	for _, rt := range table() {
+		switch scope := scopes[rt.id]; {
+		case scope == "":
+			t.Errorf("%s: nothing says how it keeps users apart", rt.id)
+		case strings.Contains(rt.path, "{") != (scope == byPath):
+			t.Errorf("%s %s: %s", rt.id, rt.path, scope)
+		}
+	}
+	apart(t, "admin")
+	apart(t, "operator")
+}
+
+// apart holds a token of ann with a role to it.
+func apart(t *testing.T, strength string) {
+	may, _ := roleOf(strength)
 	w := newWorld(t)
 	ann, bob := w.property("ann"), w.property("bob")
-	mine := w.token("admin", "ann")
+	mine := w.token(strength, "ann")
 	before := w.everything("bob")
 	secrets := []string{"of-bob.txt", "value of ", "file of bob", bob.session, bob.run, bob.delivery, bob.token, bob.target, "text of bob", "bob.test", `"bob"`}
 	for _, rt := range table() {
+		if rt.role > may {
+			continue // see TestRoles
+		}
+		if scopes[rt.id] == unbound {
+			if status, body := w.send(&rt, rt.path, mine); status != http.StatusForbidden || !strings.Contains(body, "unbound_token_required") {
+				t.Errorf("%s: %d %s", rt.id, status, body)
+			}
+			if status, body := w.send(&rt, rt.path, w.admin); status == http.StatusForbidden {
+				t.Errorf("%s is refused to an administrator of all users: %d %s", rt.id, status, body)
+			}
+			continue
+		}
 		named := strings.Contains(rt.path, "{")
 		paths := []string{bob.in(rt.path, bob.session)}
 		if strings.Contains(rt.path, "{s}") {
@@ -131,11 +184,8 @@ func TestUsersAreApart(t *testing.T) {
 	}
 	// The same requests are good ones of the owner, so that the refusals mean something.
 	for _, rt := range table() {
-		if rt.id == "eraseSession" || rt.id == "revokeToken" || rt.id == "closeSession" {
-			continue // at the end
-		}
-		if rt.id == "metrics" || rt.id == "listNodes" || rt.id == "rekeySecrets" {
-			continue // of nobody's own: see TestMetrics
+		if rt.id == "eraseSession" || rt.id == "revokeToken" || rt.id == "closeSession" || scopes[rt.id] == unbound || rt.role > may {
+			continue // the first ones at the end
 		}
 		status, body := w.send(&rt, ann.in(rt.path, ann.session), mine)
 		if status == 404 || status == 401 || status == 403 {
@@ -148,9 +198,12 @@ func TestUsersAreApart(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/v1/tokens/" + ann.token} {
-		w.do("DELETE", path, mine, nil).want(204)
+	if may < admin {
+		w.do("DELETE", "/v1/tokens/"+ann.token, mine, nil).want(403, "role_required")
+		w.do("POST", "/v1/tokens", mine, `{"role":"reader"}`).want(403, "role_required")
+		return
 	}
+	w.do("DELETE", "/v1/tokens/"+ann.token, mine, nil).want(204)
 }
 
 // Every operation wants its role, and no less.

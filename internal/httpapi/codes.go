@@ -38,6 +38,14 @@ var codes = map[string]code{
 	"body_too_large":                     {[]int{413}, "The body of the request is past `limits.request_bytes`."},
 	"call_not_in_doubt":                  {[]int{409}, "The run does not wait for a word on this call."},
 	"cross_origin":                       {[]int{403}, "A browser sent the request for a page of another origin."},
+	"host_not_allowed":                   {[]int{421}, "The `Host` of the request is none of the daemon's names: loopback's, and those of `public_names`."},
+	"invalid_expiry":                     {[]int{400}, "The time at which the token is to end is none, is over, or is past `tokens.max_expiry`."},
+	"proxy_required":                     {[]int{403}, "The daemon takes requests from the proxies of `proxies` only."},
+	"rate_limited":                       {[]int{429}, "More requests than `limits.token_rate`, or without a token than `limits.peer_rate`; `Retry-After` says when to come again."},
+	"too_many_failures":                  {[]int{429}, "More tokens that are not good came from this address than `limits.auth_failures`; a good one still works."},
+	"too_many_requests":                  {[]int{429}, "`limits.requests` requests are being answered."},
+	"token_expired":                      {[]int{401}, "The token has expired."},
+	"token_in_query":                     {[]int{400}, "A token stands in the URL; it is sent in the header."},
 	"compaction_conflict":                {[]int{409}, "The session has a run that is not at its end, or is being compacted."},
 	"delivery_in_flight":                 {[]int{409}, "An attempt of the delivery is in flight; try again when it is over."},
 	"delivery_not_found":                 {[]int{404}, "There is no such delivery that the caller may see."},
@@ -166,7 +174,8 @@ var codesOf = map[string][]string{
 	"getSessionDiff":   {"run_not_found", "no_snapshots", "snapshot_elsewhere", "snapshot_gone", "diff_too_wide", "diff_busy"},
 	"replayDelivery":   replayCodes,
 	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
-	"createToken":      {"invalid_role", "name_too_large"},
+	"createToken":      {"invalid_role", "invalid_expiry", "name_too_large"},
+	"listAudit":        {"unbound_token_required"},
 	"putSecret":        {"invalid_secret_name", "invalid_secret", "invalid_hosts", "invalid_former_for", "secret_too_large", "secret_conflict", "secret_in_configuration", "too_many_versions", "too_many_secrets", "no_master_key"},
 	"rekeySecrets":     {"unbound_token_required", "secret_unreadable", "no_master_key"},
 	"readyz":           {"not_ready"},
@@ -184,12 +193,18 @@ var everyCodes = []string{"internal", "store_damaged", "store_unavailable", "sto
 
 // problemCodes lists the codes that the operation may answer with, by status.
 func (rt *route) problemCodes() map[int][]string {
-	names := append([]string{"invalid_parameter", "unknown_parameter"}, codesOf[rt.id]...)
+	names := append([]string{"invalid_parameter", "unknown_parameter", "cross_origin", "host_not_allowed", "proxy_required", "token_in_query", "rate_limited"}, codesOf[rt.id]...)
 	if rt.role > public {
-		names = append(names, "token_required", "invalid_token", "role_required")
+		names = append(names, "token_required", "invalid_token", "role_required", "token_expired", "too_many_failures")
+		if !rt.stream {
+			names = append(names, "too_many_requests")
+		}
 	}
 	if rt.method != "GET" {
-		names = append(names, "cross_origin", "storage_full")
+		names = append(names, "storage_full")
+	}
+	if rt.method != "GET" && !rt.action.raw {
+		names = append(names, "unsupported_media_type")
 	}
 	if rt.action.body != nil {
 		names = append(names, "invalid_json", "invalid_body", "body_timeout", "body_too_large", "unsupported_media_type")

@@ -122,7 +122,7 @@ func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 		switch fun := call.Fun.(type) {
 		case *ast.Ident:
 			if fun.Name == "withStatus" && len(call.Args) == 2 {
-				status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
+				status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405, "StatusMisdirectedRequest": 421}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
 				if status == 0 {
 					t.Fatalf("%s: a status that this test does not know", file)
 				}

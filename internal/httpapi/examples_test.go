@@ -66,7 +66,7 @@ func newStory(t *testing.T, ctx context.Context) *story {
 		}
 	})
 	s.handler, err = New(Config{
-		Store: s.store, Hub: hub, Version: "0.1.0", Logger: slog.New(slog.DiscardHandler), Admission: admissionOf(t, s.store, admission.Limits{}), Random: random,
+		Audit: eventlog.Audited{Log: s.store}, Store: s.store, Hub: hub, Version: "0.1.0", Logger: slog.New(slog.DiscardHandler), Admission: admissionOf(t, s.store, admission.Limits{}), Random: random,
 		Routes: []api.Route{{Name: "main", Provider: "openai_compatible", Model: "m", Default: true}},
 		Tools: []api.Tool{{Name: "charge", Description: "Charge a card", Source: "http", SideEffect: "external_effect", Policy: "allow",
 			InputSchema: api.Raw(`{"additionalProperties":false,"properties":{"cents":{"type":"number"}},"required":["cents"],"type":"object"}`)}},
@@ -246,7 +246,7 @@ func (s *story) tell() {
 	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listNodes", "listRoutes", "listTools"} {
 		s.call(id, 200, nil)
 	}
-	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader"}).id()
+	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader", ExpiresIn: "2160h"}).id()
 	s.call("createToken", 400, `{"role":"owner"}`)
 	s.call("putSecret", 201, api.PutSecret{Value: "an example of a secret", Hosts: []string{"api.example.com"}}, "name", "billing")
 	s.call("putSecret", 200, api.PutSecret{Value: "another example of one", Hosts: []string{"api.example.com"}}, "name", "billing")
@@ -259,6 +259,7 @@ func (s *story) tell() {
 	s.call("listTokens", 200, nil, "role", "reader")
 	s.call("revokeToken", 204, nil, "t", tok)
 	s.call("revokeToken", 404, nil, "t", tok)
+	s.call("listAudit", 200, nil)
 	time.Sleep(time.Minute)
 
 	file := "host,state\ndb-7,full\n"

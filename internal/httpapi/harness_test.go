@@ -86,6 +86,7 @@ func newDoor(t testing.TB, change ...func(*Config)) *world {
 		}
 	})
 	cfg := Config{
+		Audit: eventlog.Audited{Log: w.store}, AuthFailures: 1_000_000, PeerRate: 1_000_000, // tests of these say otherwise
 		Store: w.store, Hub: w.hub, Version: "test", Logger: slog.New(slog.NewTextHandler(w.logs, nil)), Stopping: w.stop,
 		Admission: admissionOf(t, w.store, admission.Limits{}), Secrets: slotsOf(t, w.store),
 		Routes: []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},

@@ -150,9 +150,9 @@ func (rt *route) pathNames() []string {
 // problems lists the statuses of the problems that the operation may answer with.
 func (rt *route) problems() []int {
 	list := slices.Clone(rt.fails)
-	list = append(list, 400)
+	list = append(list, 400, 403, 421, 429)
 	if rt.role > public {
-		list = append(list, 401, 403)
+		list = append(list, 401)
 	}
 	if strings.Contains(rt.path, "{") {
 		list = append(list, 404)
@@ -165,6 +165,9 @@ func (rt *route) problems() []int {
 	}
 	if rt.method != "GET" {
 		list = append(list, 403, 507)
+	}
+	if rt.method != "GET" && !rt.action.raw {
+		list = append(list, 415)
 	}
 	slices.Sort(list)
 	return slices.Compact(list)

@@ -20,6 +20,7 @@ func table() []route {
 	all = append(all, attemptRoutes()...)
 	all = append(all, targetRoutes()...)
 	all = append(all, secretRoutes()...)
+	all = append(all, auditRoutes()...)
 	return append(all, adminRoutes()...)
 }
 
@@ -110,7 +111,7 @@ func runRoutes() []route {
 			notes:  narrowedNotes,
 			params: []param{pEvents, pAfter, pTypes, pSince, pUntil}, action: plain(runEvents),
 			answers: []answer{gives[api.List[api.Event]](200, "Events in ascending order; next_cursor is the `after` of the next page, when there is one.")}},
-		{method: "GET", path: "/v1/runs/{r}/stream", id: "streamRun", role: reader, summary: "Follow a run",
+		{method: "GET", path: "/v1/runs/{r}/stream", id: "streamRun", role: reader, stream: true, summary: "Follow a run",
 			notes:  streamNotes + " It ends after the run's last event. When there is nothing left it answers 204, which tells a browser not to connect again.",
 			params: []param{pAfter, pLastID}, action: plain(runStream),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/event-stream", text: "Server-sent events."}, {status: 204, text: "The run is over and has no event after the cursor."}}, fails: []int{410, 429}},
@@ -144,7 +145,7 @@ func logRoutes() []route {
 			notes:  narrowedNotes,
 			params: []param{pUser, pEvents, pAfter, pTypes, pSince, pUntil}, action: plain(sessionEvents),
 			answers: []answer{gives[api.List[api.Event]](200, "Events in ascending order; next_cursor is the `after` of the next page, when there is one.")}, fails: []int{410}},
-		{method: "GET", path: "/v1/sessions/{s}/stream", id: "streamSession", role: reader, summary: "Follow a session",
+		{method: "GET", path: "/v1/sessions/{s}/stream", id: "streamSession", role: reader, stream: true, summary: "Follow a session",
 			notes: streamNotes, params: []param{pUser, pAfter, pLastID}, action: plain(sessionStream),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/event-stream", text: "Server-sent events."}}, fails: []int{410, 429}},
 		{method: "GET", path: "/v1/events", id: "listEvents", role: reader, summary: "Read the feed over all streams, in the order of commits",
@@ -184,7 +185,7 @@ func deliveryRoutes() []route {
 func adminRoutes() []route {
 	return []route{
 		{method: "POST", path: "/v1/tokens", id: "createToken", role: admin, summary: "Create a token",
-			notes:  "The token is shown this once; only its SHA-256 is stored. An administrator who is bound to a user makes tokens of that user only.",
+			notes:  "The token is shown this once; only its SHA-256 is stored. An administrator who is bound to a user makes tokens of that user only. A token that has expired is refused with `token_expired`.",
 			action: takes(createToken), answers: []answer{gives[api.Token](201, "The token.")}},
 		{method: "GET", path: "/v1/tokens", id: "listTokens", role: admin, summary: "List tokens, oldest first",
 			params: []param{pLimit, pCursor, {"role", "query", "string", "Only tokens of this role."}, {"user_id", "query", "string", "Only tokens that are bound to this user."}},

@@ -393,6 +393,15 @@ func (p *port) TokenByHash(ctx context.Context, hash string) (eventlog.TokenRow,
 	return do(ctx, p, reads, name(ctx, p.n, "token"), func(ctx context.Context) (eventlog.TokenRow, error) { return p.under.TokenByHash(ctx, hash) })
 }
 
+func (p *port) TokenByID(ctx context.Context, id string) (eventlog.TokenRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "token"), func(ctx context.Context) (eventlog.TokenRow, error) { return p.under.TokenByID(ctx, id) })
+}
+
+func (p *port) TouchTokens(ctx context.Context, used map[string]time.Time) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "touch-tokens"), func(ctx context.Context) (none, error) { return none{}, p.under.TouchTokens(ctx, used) })
+	return err
+}
+
 func (p *port) ListTokens(ctx context.Context) ([]eventlog.TokenRow, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "tokens"), p.under.ListTokens)
 }
