@@ -23,7 +23,7 @@ func targetGuard(cfg *config.Config, opt *Options) (*netguard.Guard, error) {
 // toolGuard is the way of one declared tool.
 func toolGuard(cfg *config.Config, name string, t *config.Tool, opt *Options) (*netguard.Guard, error) {
 	return netguard.New(netguard.Config{
-		AllowPrivate: append(config.Networks(t.AllowPrivate), config.Networks(cfg.Targets.AllowPrivate)...), Setting: "tools." + name + ".allow_private", Dial: opt.Dial, Resolver: opt.Resolver,
+		AllowPrivate: append(config.Networks(t.AllowPrivate), config.Networks(cfg.Targets.AllowPrivate)...), Setting: "tools." + name + ".allow_private (or targets.allow_private)", Dial: opt.Dial, Resolver: opt.Resolver,
 	})
 }
 
