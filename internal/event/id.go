@@ -3,6 +3,7 @@ package event
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"strings"
 	"time"
@@ -113,5 +114,12 @@ const timeLayout = "2006-01-02T15:04:05.000000Z"
 // FormatTime is the stored form of a time: UTC, microseconds, fixed width (RFC 3339).
 func FormatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 
-// ParseTime reads the stored form.
-func ParseTime(s string) (time.Time, error) { return time.Parse(timeLayout, s) }
+// ParseTime reads the stored form, and nothing else: time.Parse also takes an hour
+// of one digit and a comma, which do not compare as text.
+func ParseTime(s string) (time.Time, error) {
+	t, err := time.Parse(timeLayout, s)
+	if err == nil && (len(s) != len(timeLayout) || s[len("2006-01-02T15:04:05")] != '.') {
+		return time.Time{}, errors.New("the time is not in the stored form, as 2006-01-02T15:04:05.000000Z")
+	}
+	return t, err
+}
