@@ -71,7 +71,7 @@ func newDaemon(t *testing.T) *daemon {
 			Route: func(string, string) (event.Route, error) {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 			},
-			CheckTarget: func(event.ReplyTarget) error { return nil }}),
+			CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil }}),
 		Metrics: func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
 		Files:   trees{},
 		Routes:  []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},

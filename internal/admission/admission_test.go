@@ -83,11 +83,11 @@ func (d *desk) remake() {
 			}
 			return r, nil
 		},
-		CheckTarget: func(t event.ReplyTarget) error {
+		CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) {
 			if t.Type != "webhook" {
-				return problem.New(problem.Invalid, "invalid_reply_target", "no webhook")
+				return t, problem.New(problem.Invalid, "invalid_reply_target", "no webhook")
 			}
-			return nil
+			return t, nil
 		},
 	})
 }

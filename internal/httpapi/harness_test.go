@@ -113,11 +113,11 @@ func admissionOf(t *testing.T, store *sqlite.Store, limits admission.Limits) *ad
 			}
 			return event.Route{Name: "main", Provider: "scripted", Model: orDefault(model, "m")}, nil
 		},
-		CheckTarget: func(t event.ReplyTarget) error {
+		CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) {
 			if t.Type != "webhook" {
-				return problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
+				return t, problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
 			}
-			return nil
+			return t, nil
 		}})
 }
 
