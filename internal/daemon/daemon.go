@@ -251,7 +251,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	ways.answer = d.intake.Answer // before anything is sent
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
-		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
+		SigningKey: ways.signingKey, Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err

@@ -254,7 +254,7 @@ func unreadable(name string, err error) error {
 	if errors.As(err, &p) {
 		return err
 	}
-	return problem.New(problem.Unavailable, "secret_unavailable", "the secret %.64q cannot be read now", name).Because(err)
+	return problem.New(problem.Conflict, "secret_unavailable", "the secret %.64q cannot be read now", name).Because(err)
 }
 
 func hostOf(u *url.URL) string {
