@@ -87,19 +87,19 @@ func (s *Sender) Send(ctx context.Context, server Server, e Envelope) delivery.R
 	if err != nil {
 		return delivery.Result{Code: "invalid", Permanent: true, Detail: "the mail server has no usable address"}
 	}
-	conn, err := s.config.Dial(ctx, "tcp", server.Address)
+	raw, err := s.config.Dial(ctx, "tcp", server.Address)
 	if err != nil {
 		return failed(ctx, err)
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })() // net/smtp knows no context
+	defer raw.Close()
+	defer context.AfterFunc(ctx, func() { raw.Close() })() // net/smtp knows no context
 	if at, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(at); err != nil {
+		if err := raw.SetDeadline(at); err != nil {
 			return failed(ctx, err)
 		}
 	}
 	secure := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, RootCAs: s.config.Roots}
-	conn = &bounded{Conn: conn, left: maxAnswers}
+	var conn net.Conn = &bounded{Conn: raw, left: maxAnswers}
 	if server.TLS == Implicit {
 		conn = tls.Client(conn, secure)
 	}
