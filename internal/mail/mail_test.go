@@ -15,6 +15,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +51,7 @@ type message struct {
 	tls  bool
 }
 
-func newPost(t *testing.T) *post {
+func newPost(t *testing.T, set ...func(*post)) *post {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,6 +74,9 @@ func newPost(t *testing.T) *post {
 	p := &post{t: t, l: l, says: map[string]string{}, roots: x509.NewCertPool(), auth: "PLAIN LOGIN",
 		tls: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}}
 	p.roots.AddCert(cert)
+	for _, f := range set {
+		f(p)
+	}
 	p.done.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -84,6 +88,15 @@ func newPost(t *testing.T) *post {
 	})
 	t.Cleanup(func() { l.Close(); p.done.Wait() })
 	return p
+}
+
+func bare(p *post) { p.bare = true }
+
+// got is what the server took so far.
+func (p *post) got() (messages []message, creds []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.messages), slices.Clone(p.creds)
 }
 
 // answer has the server say something else to a verb.
@@ -233,48 +246,46 @@ var letter = Envelope{From: "holdfast@house.test", To: []string{"ann@example.com
 // The same bytes arrive at each attempt, over TLS, under the credentials.
 func TestDelivered(t *testing.T) {
 	for _, mode := range []string{"", STARTTLS, Implicit} {
-		p := newPost(t)
-		p.implicit = mode == Implicit
+		p := newPost(t, func(p *post) { p.implicit = mode == Implicit })
 		for range 2 { // I-26
 			if r := p.send(t.Context(), mode, letter); !r.Delivered {
 				t.Fatalf("%q: %+v", mode, r)
 			}
 		}
-		for _, m := range p.messages {
+		messages, creds := p.got()
+		for _, m := range messages {
 			if m.data != string(letter.Message) || !m.tls || m.from != "FROM:<holdfast@house.test>" || fmt.Sprint(m.to) != "[TO:<ann@example.com> TO:<bob@example.com>]" {
 				t.Errorf("%q: %+v", mode, m)
 			}
 		}
-		if want := "PLAIN " + base64.StdEncoding.EncodeToString([]byte("\x00ann\x00hunter2")); len(p.messages) != 2 || p.creds[0] != want {
-			t.Errorf("%q: credentials %q", mode, p.creds)
+		if want := "PLAIN " + base64.StdEncoding.EncodeToString([]byte("\x00ann\x00hunter2")); len(messages) != 2 || creds[0] != want {
+			t.Errorf("%q: credentials %q", mode, creds)
 		}
 	}
 }
 
 func TestLogin(t *testing.T) {
-	p := newPost(t)
-	p.auth = "LOGIN"
-	if r := p.send(t.Context(), "", letter); !r.Delivered || p.creds[0] != "LOGIN "+base64.StdEncoding.EncodeToString([]byte("ann"))+" "+base64.StdEncoding.EncodeToString([]byte("hunter2")) {
-		t.Errorf("%+v, credentials %q", r, p.creds)
+	p := newPost(t, func(p *post) { p.auth = "LOGIN" })
+	r := p.send(t.Context(), "", letter)
+	if _, creds := p.got(); !r.Delivered || creds[0] != "LOGIN "+base64.StdEncoding.EncodeToString([]byte("ann"))+" "+base64.StdEncoding.EncodeToString([]byte("hunter2")) {
+		t.Errorf("%+v, credentials %q", r, creds)
 	}
 }
 
 // A server without credentials and without TLS, as on this machine.
 func TestPlain(t *testing.T) {
-	p := newPost(t)
-	p.bare = true
+	p := newPost(t, bare)
 	r := New(Config{}).Send(t.Context(), Server{Address: p.l.Addr().String(), TLS: None}, letter)
-	if !r.Delivered || len(p.creds) != 0 || p.messages[0].tls {
-		t.Errorf("%+v, credentials %q", r, p.creds)
+	if messages, creds := p.got(); !r.Delivered || len(creds) != 0 || messages[0].tls {
+		t.Errorf("%+v, credentials %q", r, creds)
 	}
 }
 
 // Nothing of the message and no credential goes to a server that shows no TLS, or
 // none that is trusted.
 func TestNoTLSNoMail(t *testing.T) {
-	bare := newPost(t)
-	bare.bare = true
-	if r := bare.send(t.Context(), "", letter); r.Code != "tls" || r.Permanent {
+	open := newPost(t, bare)
+	if r := open.send(t.Context(), "", letter); r.Code != "tls" || r.Permanent {
 		t.Errorf("without STARTTLS: %+v", r)
 	}
 	stranger := newPost(t)
@@ -282,7 +293,7 @@ func TestNoTLSNoMail(t *testing.T) {
 	if r := stranger.send(t.Context(), "", letter); r.Code != "tls" || r.Permanent {
 		t.Errorf("not trusted: %+v", r)
 	}
-	for _, p := range []*post{bare, stranger} {
+	for _, p := range []*post{open, stranger} {
 		p.mu.Lock()
 		for _, verb := range p.verbs {
 			if verb == "AUTH" || verb == "MAIL" {
@@ -318,7 +329,7 @@ func TestRefusals(t *testing.T) {
 		if strings.Contains(r.Detail+string(r.Excerpt), "hunter2") {
 			t.Errorf("%s: the result holds the password", row.verb)
 		}
-		if strings.HasPrefix(row.verb, "TO:") && len(p.messages) != 0 {
+		if messages, _ := p.got(); strings.HasPrefix(row.verb, "TO:") && len(messages) != 0 {
 			t.Errorf("%s: the message went out all the same", row.verb)
 		}
 	}

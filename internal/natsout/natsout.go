@@ -144,26 +144,41 @@ func (s *Sender) connect(ctx context.Context, l *line) delivery.Result {
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	options := []nats.Option{nats.Name("holdfast"), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
-	options = append(options, nats.SetCustomDialer(dialer{dctx, s.config.Dial}))
-	if l.conn, err = nats.Connect(url, options...); err != nil {
+	d := &dialer{ctx: dctx, dial: s.config.Dial}
+	if d.dial == nil {
+		d.dial = (&net.Dialer{}).DialContext
+	}
+	l.conn, err = nats.Connect(url, append(options, nats.SetCustomDialer(d))...)
+	if !d.keep() && err == nil { // ctx ended in this moment, and the connection with it
+		l.conn.Close()
+		err = dctx.Err()
+	}
+	if err != nil {
 		l.conn = nil
-		return failed(ctx, err)
+		return failed(dctx, err)
 	}
 	return delivery.Result{}
 }
 
-// dialer dials for one connection, which is made within ctx.
+// dialer dials for one connection, which is cut when ctx ends before keep is called:
+// what follows the dialing knows no context.
 type dialer struct {
 	ctx  context.Context
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	stop func() bool
 }
 
-func (d dialer) Dial(network, addr string) (net.Conn, error) {
-	if d.dial != nil {
-		return d.dial(d.ctx, network, addr)
+func (d *dialer) Dial(network, addr string) (net.Conn, error) {
+	conn, err := d.dial(d.ctx, network, addr)
+	if err == nil {
+		d.keep() // of a server before this one
+		d.stop = context.AfterFunc(d.ctx, func() { conn.Close() })
 	}
-	return (&net.Dialer{}).DialContext(d.ctx, network, addr)
+	return conn, err
 }
+
+// keep lets the connection outlive ctx; false: it is cut already.
+func (d *dialer) keep() bool { return d.stop == nil || d.stop() }
 
 // failed judges an attempt by the types of its error.
 func failed(ctx context.Context, err error) delivery.Result {
@@ -173,6 +188,8 @@ func failed(ctx context.Context, err error) delivery.Result {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return delivery.Result{Code: "interrupted", Detail: "the attempt was interrupted"}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return delivery.Result{Code: "timeout", Detail: "the NATS server did not answer in time"}
 	case errors.Is(err, nats.ErrMaxPayload):
 		return delivery.Result{Code: "payload_too_large", Permanent: true, Detail: "the NATS server takes no message of this size"}
 	case errors.Is(err, nats.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):

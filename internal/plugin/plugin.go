@@ -188,9 +188,11 @@ func clean(s string) string {
 // scrub takes the secrets that the plugin was handed out of what it wrote.
 func scrub(b []byte, secrets map[string]string) []byte {
 	for _, v := range secrets {
-		b = bytes.ReplaceAll(b, []byte(v), []byte("[secret]"))
+		if v != "" {
+			b = bytes.ReplaceAll(b, []byte(v), []byte("[secret]"))
+		}
 	}
-	return b
+	return b[:min(len(b), maxErrors)]
 }
 
 // output keeps the first bytes of what is written and calls over when there are more.
