@@ -110,11 +110,11 @@ func kindOf(e ast.Expr) (kind, inner, step string) {
 	case *ast.StarExpr:
 		return kindOf(e.X)
 	case *ast.ArrayType:
-		kind, _, _ := kindOf(e.Elt)
+		kind, inner, _ := kindOf(e.Elt)
 		if kind == "JSON Schema" {
 			kind = "object"
 		}
-		return "list of " + kind, "", ""
+		return "list of " + kind, inner, "[]"
 	case *ast.MapType:
 		kind, inner, _ := kindOf(e.Value)
 		return "map of " + kind, inner, ".<name>"

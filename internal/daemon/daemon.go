@@ -32,7 +32,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
-	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -164,7 +163,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if cerr != nil {
 		return cerr
 	}
-	guard, err := netguard.New(netguard.Config{AllowPrivate: allow, Dial: opt.Dial})
+	guard, err := netguard.New(netguard.Config{AllowPrivate: allow, Dial: opt.Dial, DialTimeout: d.cfg.Delivery.ConnectTimeout.Or(0), TLSTimeout: d.cfg.Delivery.ConnectTimeout.Or(0)})
 	if err != nil {
 		return fmt.Errorf("network guard: %w", err)
 	}
@@ -233,13 +232,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if opt.Send != nil {
 		send = opt.Send
 	}
-	del := d.cfg.Delivery
-	d.delivery = delivery.New(delivery.Config{
-		Store: d.store, Tenure: leased, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
-		Schedule: outbox.Schedule{
-			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
-		},
-	})
+	d.delivery = delivery.New(deliveryConfig(d.cfg, delivery.Config{
+		Store: d.store, Tenure: leased, Send: send, Rand: mathrand.New(seed()), Logger: d.log,
+	}))
 	compaction, err := d.routes.compaction()
 	if err != nil {
 		return err

@@ -23,7 +23,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/plugin"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/replyto"
-	"github.com/holdfast-dev/holdfast/internal/version"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
 )
 
@@ -96,7 +95,7 @@ func newWays(cfg *config.Config, guard *netguard.Guard, store Store, opt *Option
 			Command: command, Timeout: p.Timeout.Or(config.DefaultPluginTimeout), Secrets: pluginSecrets(cfg, name, p),
 		}
 	}
-	w.hooks = webhook.NewSender(webhook.Config{Timeout: cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
+	w.hooks = webhook.NewSender(senderConfig(cfg), guard)
 	w.mails = mail.New(mail.Config{Dial: opt.Dial, Roots: opt.Roots})
 	servers := map[string]natsout.Server{}
 	for name, n := range cfg.Targets.NATS {
@@ -418,7 +417,7 @@ func (w *ways) post(ctx context.Context, m delivery.Message) delivery.Result {
 		return delivery.Result{Delivered: true, Status: out.Status}
 	}
 	f := out.Failed
-	return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Detail: f.Detail}
+	return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Gone: f.Gone, Detail: f.Detail, Excerpt: f.Excerpt}
 }
 
 // signingKey gives the public halves of a secret that signs with ed25519.

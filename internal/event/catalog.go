@@ -83,6 +83,11 @@ const (
 
 	TypeTargetTestStarted Type = "target.test.started"
 	TypeTargetTestEnded   Type = "target.test.ended"
+	TypeCircuitOpened     Type = "target.circuit.opened"
+	TypeCircuitHalfOpened Type = "target.circuit.half_opened"
+	TypeCircuitClosed     Type = "target.circuit.closed"
+	TypeTargetPaused      Type = "target.paused"
+	TypeTargetResumed     Type = "target.resumed"
 )
 
 // Live-only kinds: they are shown to subscribers, never enter the log and
@@ -179,6 +184,11 @@ var catalog = map[Type]entry{
 
 	TypeTargetTestStarted: current[TargetTestStarted](1),
 	TypeTargetTestEnded:   current[TargetTestEnded](1),
+	TypeCircuitOpened:     current[TargetCircuitOpened](1),
+	TypeCircuitHalfOpened: current[TargetCircuitHalfOpened](1),
+	TypeCircuitClosed:     current[TargetCircuitClosed](1),
+	TypeTargetPaused:      current[TargetPaused](1),
+	TypeTargetResumed:     current[TargetResumed](1),
 }
 
 // Types lists the catalogue, sorted.
