@@ -237,7 +237,7 @@ type Targets struct {
 	Plugins map[string]Plugin `yaml:"plugins"`
 	// MaxHops is how many runs may answer into a session one after the other, by
 	// targets of type session, before the next answer is refused: the end of a
-	// loop. Default 8.
+	// loop. At most 100. Default 8.
 	MaxHops int `yaml:"max_hops"`
 	// Overrides are rules of single targets; the first that fits holds. What one
 	// does not say is as delivery says.

@@ -64,6 +64,9 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 			owner[n] = name
 		}
 	}
+	for _, err := range checkWays(cfg) {
+		note(err)
+	}
 	for _, at := range cfg.References() {
 		if _, err := cfg.Secret(at.Ref); err != nil {
 			warnings = append(warnings, fmt.Sprintf("%s: %v", at.Key, err))

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,12 +73,12 @@ func newWays(cfg *config.Config, guard *netguard.Guard, store Store, opt *Option
 			return nil, err
 		}
 	}
+	if err := errors.Join(checkWays(cfg)...); err != nil {
+		return nil, err
+	}
 	folders := map[string]string{}
 	for name, path := range cfg.Targets.Folders {
 		folders[name] = cfg.Path(path)
-		if info, err := os.Stat(folders[name]); err != nil || !info.IsDir() {
-			return nil, cfg.Mistake("targets.folders."+name, "there is no folder at %s: make it, or name another", folders[name])
-		}
 	}
 	out := opt.Stdout
 	if out == nil {
@@ -88,9 +90,6 @@ func newWays(cfg *config.Config, guard *netguard.Guard, store Store, opt *Option
 	w.files = fileout.New(folders, out)
 	for name, p := range cfg.Targets.Plugins {
 		command := append([]string{cfg.Path(p.Command[0])}, p.Command[1:]...)
-		if err := plugin.Check(command[0]); err != nil {
-			return nil, cfg.Mistake("targets.plugins."+name+".command", "%v", err)
-		}
 		w.plugins[name] = plugin.Plugin{
 			Command: command, Timeout: p.Timeout.Or(config.DefaultPluginTimeout), Secrets: pluginSecrets(cfg, name, p),
 		}
@@ -103,6 +102,22 @@ func newWays(cfg *config.Config, guard *netguard.Guard, store Store, opt *Option
 	}
 	w.nats = natsout.New(natsout.Config{Servers: servers, Dial: opt.Dial})
 	return w, nil
+}
+
+// checkWays looks at what the ways out need of this machine.
+func checkWays(cfg *config.Config) (mistakes []error) {
+	for _, name := range slices.Sorted(maps.Keys(cfg.Targets.Folders)) {
+		path := cfg.Path(cfg.Targets.Folders[name])
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			mistakes = append(mistakes, cfg.Mistake("targets.folders."+name, "there is no folder at %s: make it, or name another", path))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Targets.Plugins)) {
+		if err := plugin.Check(cfg.Path(cfg.Targets.Plugins[name].Command[0])); err != nil {
+			mistakes = append(mistakes, cfg.Mistake("targets.plugins."+name+".command", "%v", err))
+		}
+	}
+	return mistakes
 }
 
 func pluginSecrets(cfg *config.Config, name string, p config.Plugin) func() (map[string]string, error) {
