@@ -73,9 +73,13 @@ func newDaemon(t *testing.T) *daemon {
 			Route: func(string, string) (event.Route, error) {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 			},
-			CheckTarget: func(event.ReplyTarget) error { return nil }}),
-		Metrics: func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
-		Files:   trees{}, Secrets: slots.New(slots.Config{Store: d.store, Ring: seal.NewRing(must(seal.NewKey(rand.Reader))(t))}),
+			CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
+			TryTarget: func(context.Context, string, event.DeliveryID, event.ReplyTarget, []byte) admission.Tried {
+				return admission.Tried{Delivered: true}
+			}}),
+		SigningKey: func(context.Context, string, string) ([]string, error) { return []string{"whpk_x"}, nil },
+		Metrics:    func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
+		Files:      trees{}, Secrets: slots.New(slots.Config{Store: d.store, Ring: seal.NewRing(must(seal.NewKey(rand.Reader))(t))}),
 		Routes: []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
@@ -238,6 +242,12 @@ func TestEveryOperation(t *testing.T) {
 		if _, err := c.Diff(ctx, "a.b", q); err == nil {
 			t.Errorf("%+v is taken", q)
 		}
+	}
+	if got := must(c.TestTarget(ctx, &api.ReplyTarget{Type: "webhook", URL: "https://a.test"}))(t); !got.Delivered || got.TargetID != string(event.TargetIDFor("ann", "webhook", "https://a.test")) {
+		t.Errorf("test %+v", got)
+	}
+	if got := must(c.SigningKey(ctx, "hook"))(t); got.Secret != "hook" || len(got.PublicKeys) != 1 {
+		t.Errorf("key %+v", got)
 	}
 	target := event.TargetIDFor("ann", "webhook", "u")
 	dlv := event.DeliveryIDFor(event.RunID(run.ID), target, 1)

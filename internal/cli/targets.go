@@ -52,7 +52,7 @@ func (a *app) targetsCommand() *cobra.Command {
 			})
 		})}
 	one.add(show)
-	return group("targets", "Look at receivers, pause them, and mend their circuits", list, show,
+	return group("targets", "Look at receivers, try and pause them, and mend their circuits", list, show, a.testTargetCommand(), a.keygenCommand(),
 		a.changeTargetCommand("pause", "Send nothing more to a receiver; what waits and what comes is parked", (*client.Client).PauseTarget, "%s is paused\n"),
 		a.changeTargetCommand("resume", "Go on with a paused receiver", (*client.Client).ResumeTarget, "%s goes on\n"),
 		a.changeTargetCommand("reset", "Close the circuit of a receiver: what waits is sent at once", (*client.Client).ResetTarget, "%s is tried at once\n"))

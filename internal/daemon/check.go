@@ -71,6 +71,9 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 			owner[n] = name
 		}
 	}
+	for _, err := range checkWays(cfg) {
+		note(err)
+	}
 	for _, at := range cfg.References() {
 		if cfg.Slotted(at.Ref) {
 			continue // in the database; the start says whether it is set

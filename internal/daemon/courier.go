@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
@@ -32,7 +33,7 @@ func rulesOf(cfg *config.Config) func(event.TargetID, event.ReplyTarget) outbox.
 		if len(each) == 0 {
 			return all
 		}
-		if o := cfg.Targets.Override(string(id), t.URL); o != nil {
+		if o := cfg.Targets.Override(string(id), cmp.Or(t.URL, t.Origin)); o != nil {
 			return each[o]
 		}
 		return all

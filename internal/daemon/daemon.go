@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,7 +39,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/version"
-	"github.com/holdfast-dev/holdfast/internal/webhook"
 )
 
 // Store is what the rooms share.
@@ -90,6 +90,10 @@ type Options struct {
 	Resolver *net.Resolver
 	// Tools are added to the configured ones.
 	Tools []tool.Tool
+	// Stdout is where targets of type stdout write; default the process's own. Roots
+	// are the authorities that mail servers are trusted by; default the system's.
+	Stdout io.Writer
+	Roots  *x509.CertPool
 }
 
 // Daemon is one process life of a node.
@@ -226,12 +230,16 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	d.lane = lane.New(lane.Config{
 		Driver: eng, Tenure: leased, Take: d.store.Take, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
 	})
-	sender := webhook.NewSender(senderConfig(d.cfg), guard)
-	d.closers = append(d.closers, sender.Close)
-	send, err := newSend(d.cfg, d.secrets, sender, opt.Random)
+	ways, err := newWays(d.cfg, guard, d.store, d.secrets.Use, &opt)
 	if err != nil {
 		return err
 	}
+	d.closers = append(d.closers, ways.close)
+	fallback, err := ways.fallback(ctx)
+	if err != nil {
+		return err
+	}
+	send := ways.send
 	if opt.Send != nil {
 		send = opt.Send
 	}
@@ -243,9 +251,10 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard, d.secrets), Forget: forget(d.cfg, d.files), Random: opt.Random,
-		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.check, Fallback: fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
+		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, Hops: d.cfg.Targets.MaxHops, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
+	ways.answer = d.intake.Answer // before anything is sent
 	d.conns.most = cmp.Or(l.Connections, defaultConnections)
 	hosts, cerr := d.cfg.Hosts()
 	if cerr != nil {
@@ -257,7 +266,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	}
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
-		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
+		SigningKey: ways.signingKey, Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Secrets: d.secrets, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 		Hosts: hosts, Proxies: proxies, Audit: eventlog.Audited{Log: d.store}, BodyTimeout: l.BodyTimeout.Or(0),
 		AuthFailures: l.AuthFailures, PeerRate: l.PeerRate, TokenRate: l.TokenRate, MaxRequests: l.Requests,

@@ -81,6 +81,8 @@ const (
 	TypeDeliveryReplayed       Type = "delivery.replayed"
 	TypeDeliveryResolved       Type = "delivery.resolved"
 
+	TypeTargetTestStarted Type = "target.test.started"
+	TypeTargetTestEnded   Type = "target.test.ended"
 	TypeCircuitOpened     Type = "target.circuit.opened"
 	TypeCircuitHalfOpened Type = "target.circuit.half_opened"
 	TypeCircuitClosed     Type = "target.circuit.closed"
@@ -192,6 +194,8 @@ var catalog = map[Type]entry{
 	TypeAuditTargetChanged:    current[AuditTargetChanged](1),
 	TypeAuditSecretChanged:    current[AuditSecretChanged](1),
 	TypeAuditDeliveryReplayed: current[AuditDeliveryReplayed](1),
+	TypeTargetTestStarted:     current[TargetTestStarted](1),
+	TypeTargetTestEnded:       current[TargetTestEnded](1),
 }
 
 // Types lists the catalogue, sorted.

@@ -74,7 +74,7 @@ func newStory(t *testing.T, ctx context.Context) *story {
 			return []byte("# HELP holdfast_active_sessions Sessions that are worked on now.\n# TYPE holdfast_active_sessions gauge\nholdfast_active_sessions 1\n"), nil
 		},
 		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
-		Files: oneFile{}, Secrets: slotsOf(t, s.store),
+		Files: oneFile{}, Secrets: slotsOf(t, s.store), SigningKey: signingKey,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -366,6 +366,11 @@ func (s *story) runs(ses string) {
 	s.call("listTargets", 200, nil, "status", "dead_lettered")
 	s.call("getTarget", 200, nil, "target", string(target))
 	s.call("getTarget", 404, nil, "target", "tgt_none")
+	s.call("testTarget", 200, `{"target":{"type":"webhook","url":"https://hook.example/answers"}}`)
+	s.call("testTarget", 200, `{"target":{"type":"webhook","url":"https://down.example/answers","format":"cloudevents"}}`)
+	s.call("testTarget", 400, `{"target":{"type":"webhook"}}`)
+	s.call("getSigningKey", 200, nil, "key", "hook")
+	s.call("getSigningKey", 404, nil, "key", "none")
 	s.call("listAttempts", 200, nil, "d", string(dlv))
 	s.call("pauseTarget", 200, `{"reason":"it is being moved"}`, "target", string(target))
 	s.call("resumeTarget", 200, `{"reason":"it has moved"}`, "target", string(target))

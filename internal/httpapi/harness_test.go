@@ -88,7 +88,7 @@ func newDoor(t testing.TB, change ...func(*Config)) *world {
 	cfg := Config{
 		Audit: eventlog.Audited{Log: w.store}, AuthFailures: 1_000_000, PeerRate: 1_000_000, // tests of these say otherwise
 		Store: w.store, Hub: w.hub, Version: "test", Logger: slog.New(slog.NewTextHandler(w.logs, nil)), Stopping: w.stop,
-		Admission: admissionOf(t, w.store, admission.Limits{}), Secrets: slotsOf(t, w.store),
+		Admission: admissionOf(t, w.store, admission.Limits{}), Secrets: slotsOf(t, w.store), SigningKey: signingKey,
 		Routes: []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
 		Tools:  []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
 	}
@@ -114,12 +114,26 @@ func admissionOf(t testing.TB, store *sqlite.Store, limits admission.Limits) *ad
 			}
 			return event.Route{Name: "main", Provider: "scripted", Model: orDefault(model, "m")}, nil
 		},
-		CheckTarget: func(t event.ReplyTarget) error {
+		CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) {
 			if t.Type != "webhook" {
-				return problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
+				return t, problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
 			}
-			return nil
+			return t, nil
+		},
+		TryTarget: func(_ context.Context, _ string, _ event.DeliveryID, t event.ReplyTarget, _ []byte) admission.Tried {
+			if strings.Contains(t.URL, "down") {
+				return admission.Tried{Code: "http_503", Status: 503, Detail: "the receiver answered with status 503", Excerpt: []byte("later")}
+			}
+			return admission.Tried{Delivered: true, Status: 204}
 		}})
+}
+
+// signingKey is one key, of the secret named hook.
+func signingKey(_ context.Context, _, secret string) ([]string, error) {
+	if secret != "hook" {
+		return nil, problem.New(problem.NotFound, "signing_key_not_found", "no secret of this name holds an ed25519 key")
+	}
+	return []string{"whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="}, nil
 }
 
 // token stores a token and gives its text.

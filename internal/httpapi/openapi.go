@@ -124,6 +124,7 @@ var pathTexts = map[string]string{
 	"a":      "An asset: its `ast_…` id.",
 	"target": "A receiver: its `tgt_…` id.",
 	"name":   "The name of a secret slot: [A-Za-z0-9_-]{1,64}.",
+	"key":    "The name of a secret.",
 	"ref":    "A digest (`sha256:…`).",
 }
 
