@@ -28,7 +28,7 @@ var floors = map[string]int{
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
 	"internal/dialect": 3,
 	// 4 core
-	"internal/session": 4, "internal/outbox": 4, "internal/timeline": 4, "internal/span": 4,
+	"internal/session": 4, "internal/outbox": 4, "internal/timeline": 4, "internal/span": 4, "internal/job": 4,
 	// 5 views
 	"internal/eventlog": 5, "internal/live": 5, "internal/workers": 5,
 	// 6 rooms

@@ -50,6 +50,33 @@ type DeliveryRow struct {
 	Open, OpenEpoch                     int64 // attempt in flight, and its epoch; 0: none
 	LastCode                            string
 	LastStatus                          int64
+	Replays                             int64
+	// When, by whom and why it was resolved; empty: it is not.
+	ResolvedAt, ResolvedBy, ResolvedReason string
+}
+
+// ReplayRow is one replay of a delivery.
+type ReplayRow struct {
+	Seq               int64 // of its event, in the target's stream
+	At, Actor, Reason string
+	Forced            bool
+	JobID             event.JobID
+}
+
+// JobRow is the derived row of a job.
+type JobRow struct {
+	ID                                                     event.JobID
+	UserID, Kind, Status, Actor, Reason                    string
+	CreatedAt, UpdatedAt, StartedAt, FinishedAt, ExpiresAt string
+	Total, Done, Skipped, Limit                            int64
+	Force, Truncated                                       bool
+	Filter, Digest, TokenHash                              string
+}
+
+// JobFilter narrows a list of jobs; an empty member does not.
+type JobFilter struct {
+	UserID, Status string
+	Range
 }
 
 // IdempotencyRow is a known key.
@@ -92,6 +119,7 @@ type DeliveryFilter struct {
 	SessionID      event.SessionID
 	RunID          event.RunID
 	TargetID       event.TargetID
+	Class          string // of the last failure
 	// Tried narrows to those that were attempted at least once, or with Untried never.
 	Tried, Untried bool
 	Range
@@ -144,6 +172,15 @@ type Views interface {
 	NextDelivery(ctx context.Context, t event.TargetID) (DeliveryRow, error)
 	Target(ctx context.Context, id event.TargetID) (TargetRow, error) // ErrNotFound: nothing was ever delivered there
 	Targets(ctx context.Context, f TargetFilter, p Page) ([]TargetRow, string, error)
+	// Replays lists the replays of a delivery, oldest first, up to limit.
+	Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]ReplayRow, error)
+	// SettledDeliveries lists deliveries of a status, delivered or resolved, that have not
+	// changed since before a time, those that changed first in front.
+	SettledDeliveries(ctx context.Context, status string, before time.Time, limit int) ([]DeliveryRow, error)
+	Job(ctx context.Context, id event.JobID) (JobRow, error) // ErrNotFound
+	Jobs(ctx context.Context, f JobFilter, p Page) ([]JobRow, string, error)
+	// UnfinishedJobs lists the jobs that are started and not at their end.
+	UnfinishedJobs(ctx context.Context) ([]event.JobID, error)
 	// PendingTargets lists the targets that have pending deliveries.
 	PendingTargets(ctx context.Context) ([]event.TargetID, error)
 	// Backlog counts what is not at its end. It costs as much as waits, up to

@@ -51,11 +51,8 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 		set(d.DeliveryID, str("next_at", d.RetryAt), num("n_open", 0), num("n_open_epoch", 0), str("last_code", d.Code), num("n_last_status", int64(d.Status)))
 	case *event.DeliveryDeadLettered:
 		set(d.DeliveryID, str("status", DeadLettered), str("next_at", ""), num("n_open", 0), num("n_open_epoch", 0), str("last_code", d.Code))
-	case *event.DeliveryResolved:
-		set(d.DeliveryID, str("status", Resolved), str("next_at", ""))
-	case *event.DeliveryReplayed:
-		// A replay joins the tail of its lane (I-25).
-		set(d.DeliveryID, str("status", Pending), num("lane_seq", e.Seq), num("n_cycle", 0), str("next_at", at))
+	default:
+		out = letterRows(out, e)
 	}
 	return out
 }

@@ -190,11 +190,13 @@ func (s *Store) Unfinished(ctx context.Context) ([]event.SessionID, error) {
 }
 
 const deliveryQuery = `SELECT delivery_id, target_id, session_id, run_id, user_id, type, status, body, address, lane_seq,
-	created_at, updated_at, next_at, n_attempts, n_cycle, n_open, n_open_epoch, last_code, n_last_status FROM outbox`
+	created_at, updated_at, next_at, n_attempts, n_cycle, n_open, n_open_epoch, last_code, n_last_status,
+	n_replays, resolved_at, resolved_by, resolved_reason FROM outbox`
 
 func deliveryDest(r *eventlog.DeliveryRow) []any {
 	return []any{&r.ID, &r.TargetID, &r.SessionID, &r.RunID, &r.UserID, &r.Type, &r.Status, &r.Body, &r.Address, &r.LaneSeq,
-		&r.CreatedAt, &r.UpdatedAt, &r.NextAt, &r.Attempts, &r.Cycle, &r.Open, &r.OpenEpoch, &r.LastCode, &r.LastStatus}
+		&r.CreatedAt, &r.UpdatedAt, &r.NextAt, &r.Attempts, &r.Cycle, &r.Open, &r.OpenEpoch, &r.LastCode, &r.LastStatus,
+		&r.Replays, &r.ResolvedAt, &r.ResolvedBy, &r.ResolvedReason}
 }
 
 // Delivery implements eventlog.Views.
