@@ -191,6 +191,14 @@ var catalog = map[Type]entry{
 	TypeJobCancelRequested: current[JobCancelRequested](1),
 	TypeJobEnded:           current[JobEnded](1),
 	TypeJobExpired:         current[JobExpired](1),
+
+	TypeAuditStarted:          current[AuditStarted](1),
+	TypeAuditRefused:          current[AuditRefused](1),
+	TypeAuditTokenCreated:     current[AuditTokenCreated](1),
+	TypeAuditTokenRevoked:     current[AuditTokenRevoked](1),
+	TypeAuditTargetChanged:    current[AuditTargetChanged](1),
+	TypeAuditSecretChanged:    current[AuditSecretChanged](1),
+	TypeAuditDeliveryReplayed: current[AuditDeliveryReplayed](1),
 }
 
 // Types lists the catalogue, sorted.

@@ -19,7 +19,7 @@ type (
 	DeliveryID string // dlv_ and a digest of run and target
 	AssetID    string // ast_ and a digest of user and content
 	JobID      string // job_ and a UUIDv7
-	Stream     string // session:ses_…, target:tgt_… or job:job_…
+	Stream     string // session:ses_…, target:tgt_…, job:job_… or AuditStream
 )
 
 // Stream kinds.

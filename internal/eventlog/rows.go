@@ -21,5 +21,8 @@ func Rows(s event.Stream, events []event.Event) []derived.Change {
 	if _, ok := s.Job(); ok {
 		return job.Rows(events)
 	}
+	if s == event.AuditStream {
+		return nil
+	}
 	return session.Rows(events)
 }
