@@ -319,18 +319,6 @@ type Target struct {
 	LastCode       string    `json:"last_code,omitempty"`
 }
 
-// ReplayDelivery is the body of POST /v1/deliveries/{d}/replay. Force replays
-// one that was delivered.
-type ReplayDelivery struct {
-	Force  bool   `json:"force,omitempty"`
-	Reason string `json:"reason,omitempty"`
-}
-
-// ResolveDelivery is the body of POST /v1/deliveries/{d}/resolve.
-type ResolveDelivery struct {
-	Reason string `json:"reason,omitempty"`
-}
-
 // List is a page. NextCursor is empty on the last one.
 type List[T any] struct {
 	Items      []T    `json:"items"`

@@ -41,3 +41,34 @@ func letterRows(out []derived.Change, e *event.Event) []derived.Change {
 
 // ledger lists the tables that tell of a delivery: what leaves when it expires.
 var ledger = []derived.Table{derived.Outbox, derived.Replays}
+
+// Why a delivery is not replayed.
+const (
+	InFlight        = "delivery_in_flight"      // an attempt is on its way
+	NoLetter        = "delivery_state_conflict" // it is on its way, or arrived: there is nothing to replay
+	AlreadyReplayed = "already_replayed"        // since it was a dead letter
+	WasResolved     = "delivery_resolved"       // a person said that it is done with
+)
+
+// Replayable says why a delivery is not replayed; empty: it is. Dead letters
+// are. force is for what was a dead letter once, and is resolved or was replayed
+// already, and for what was delivered and is wanted once more. Nothing overrides
+// an attempt that is in flight, and what was never tried to its end has its
+// turn anyway.
+func Replayable(status string, open, replays int64, force bool) string {
+	switch {
+	case open != 0:
+		return InFlight
+	case status == DeadLettered:
+		return ""
+	case status == Pending && replays == 0:
+		return NoLetter
+	case force:
+		return ""
+	case status == Resolved:
+		return WasResolved
+	case replays > 0:
+		return AlreadyReplayed
+	}
+	return NoLetter
+}

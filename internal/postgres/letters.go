@@ -14,7 +14,9 @@ import (
 func (s *Store) Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]eventlog.ReplayRow, error) {
 	return many(ctx, s, "list replays", "SELECT replay_seq, at, actor, reason, n_forced <> 0, job_id FROM @.replays "+
 		"WHERE target_id = ? AND delivery_id = ? ORDER BY replay_seq LIMIT ?", []any{string(t), string(id), limit},
-		func(r *eventlog.ReplayRow) []any { return []any{&r.Seq, &r.At, &r.Actor, &r.Reason, &r.Forced, &r.JobID} })
+		func(r *eventlog.ReplayRow) []any {
+			return []any{&r.Seq, &r.At, &r.Actor, &r.Reason, &r.Forced, &r.JobID}
+		})
 }
 
 // settledQuery has the condition of its index, as that has it.
