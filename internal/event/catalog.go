@@ -89,6 +89,12 @@ const (
 	TypeJobCancelRequested Type = "job.cancel.requested"
 	TypeJobEnded           Type = "job.ended"
 	TypeJobExpired         Type = "job.expired"
+
+	TypeCircuitOpened     Type = "target.circuit.opened"
+	TypeCircuitHalfOpened Type = "target.circuit.half_opened"
+	TypeCircuitClosed     Type = "target.circuit.closed"
+	TypeTargetPaused      Type = "target.paused"
+	TypeTargetResumed     Type = "target.resumed"
 )
 
 // Live-only kinds: they are shown to subscribers, never enter the log and
@@ -199,6 +205,12 @@ var catalog = map[Type]entry{
 	TypeAuditTargetChanged:    current[AuditTargetChanged](1),
 	TypeAuditSecretChanged:    current[AuditSecretChanged](1),
 	TypeAuditDeliveryReplayed: current[AuditDeliveryReplayed](1),
+
+	TypeCircuitOpened:     current[TargetCircuitOpened](1),
+	TypeCircuitHalfOpened: current[TargetCircuitHalfOpened](1),
+	TypeCircuitClosed:     current[TargetCircuitClosed](1),
+	TypeTargetPaused:      current[TargetPaused](1),
+	TypeTargetResumed:     current[TargetResumed](1),
 }
 
 // Types lists the catalogue, sorted.

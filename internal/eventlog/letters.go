@@ -10,7 +10,7 @@ import (
 // hold for that: nobody has replayed, sent or resolved it since, no attempt is in
 // flight, and its content was not erased.
 func (r *DeliveryRow) Replay(d *event.DeliveryReplayed) (Entry, []Condition) {
-	d.DeliveryID = r.ID
+	d.DeliveryID, d.Number = r.ID, int(r.Replays)+1
 	here := r.key()
 	return Entry{Stream: r.TargetID.Stream(), Expect: AnyHead, Events: []event.Event{{SessionID: r.SessionID, UserID: r.UserID, RunID: r.RunID, Data: d}}},
 		[]Condition{

@@ -146,7 +146,8 @@ func wakes(t event.Type) bool {
 	switch t {
 	case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
 		event.TypeCompactionRequested, event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved,
-		event.TypeJobStarted, event.TypeJobCancelRequested:
+		event.TypeJobStarted, event.TypeJobCancelRequested,
+		event.TypeCircuitClosed, event.TypeTargetPaused, event.TypeTargetResumed:
 		return true
 	}
 	return false

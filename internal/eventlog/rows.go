@@ -10,7 +10,7 @@ import (
 
 // RowsVersion counts the versions of Rows: raise it with every change of the
 // rows that follow, so that a store makes those it has anew.
-const RowsVersion = 3
+const RowsVersion = 4
 
 // Rows is the one pure function from the events of an append in a stream to
 // the derived rows that follow. Events are decoded.

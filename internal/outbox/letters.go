@@ -19,14 +19,13 @@ func letterRows(out []derived.Change, e *event.Event) []derived.Change {
 	case *event.DeliveryReplayed:
 		// A replay joins the tail of its lane (I-25), with a new budget: attempts and
 		// age are counted from here. What a person said of it before is over.
-		set(d.DeliveryID, str("status", Pending), num("lane_seq", e.Seq), num("n_cycle", 0), str("next_at", at),
-			str("resolved_at", ""), str("resolved_by", ""), str("resolved_reason", ""))
+		set(d.DeliveryID, str("status", Pending), num("lane_seq", e.Seq), num("n_cycle", 0), str("next_at", at), str("cycle_at", at),
+			str("last_code", ""), str("last_class", ""), num("n_replays", max(1, int64(d.Number))), str("resolved_at", ""), str("resolved_by", ""), str("resolved_reason", ""))
 		forced := int64(0)
 		if d.Forced {
 			forced = 1
 		}
 		out = append(out,
-			derived.Change{Table: derived.Outbox, Op: derived.Add, Key: keyOf(target, d.DeliveryID), Cols: []derived.Col{num("n_replays", 1)}},
 			derived.Change{Table: derived.Replays, Op: derived.Insert, Key: append(keyOf(target, d.DeliveryID), num("replay_seq", e.Seq)), Cols: []derived.Col{
 				str("at", at), str("actor", d.Actor), str("reason", d.Reason), num("n_forced", forced), str("job_id", string(d.JobID))}})
 	case *event.DeliveryExpired:
@@ -40,7 +39,7 @@ func letterRows(out []derived.Change, e *event.Event) []derived.Change {
 }
 
 // ledger lists the tables that tell of a delivery: what leaves when it expires.
-var ledger = []derived.Table{derived.Outbox, derived.Replays}
+var ledger = []derived.Table{derived.Outbox, derived.Attempts, derived.Replays}
 
 // Why a delivery is not replayed.
 const (
