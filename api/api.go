@@ -186,9 +186,12 @@ type Run struct {
 	// StructuredOutput is the answer under an output contract, as real JSON.
 	StructuredOutput Raw        `json:"structured_output,omitempty"`
 	Deliveries       []Delivery `json:"deliveries"`
-	Usage            *Usage     `json:"usage,omitempty"` // absent: not known
-	Counters         *Counters  `json:"counters,omitempty"`
-	Error            *RunError  `json:"error,omitempty"`
+	// DeliveriesExpired counts the deliveries that the ledger has no more, after
+	// their retention; the log has them.
+	DeliveriesExpired int       `json:"deliveries_expired,omitempty"`
+	Usage             *Usage    `json:"usage,omitempty"` // absent: not known
+	Counters          *Counters `json:"counters,omitempty"`
+	Error             *RunError `json:"error,omitempty"`
 }
 
 // Terminal says whether the run is at its end.
@@ -299,6 +302,11 @@ type Delivery struct {
 	NextAt     *time.Time `json:"next_at,omitempty"`
 	LastCode   string     `json:"last_code,omitempty"`
 	LastStatus int64      `json:"last_status,omitempty"`
+	ErrorClass string     `json:"error_class,omitempty"` // of the last failure since it was made or replayed
+	Replays    int64      `json:"replays,omitempty"`
+	// ReplayHistory holds the first 100 replays, oldest first; lists leave it out.
+	ReplayHistory []Replay    `json:"replay_history,omitempty"`
+	Resolution    *Resolution `json:"resolution,omitempty"` // who said that it is done with, and why
 }
 
 // Target is a receiver: where deliveries of one user go, one after the other.

@@ -123,6 +123,7 @@ var pathTexts = map[string]string{
 	"r": "A run: its `run_…` id.", "d": "A delivery: its `dlv_…` id.", "t": "A token: its `tok_…` id.",
 	"a":      "An asset: its `ast_…` id.",
 	"target": "A receiver: its `tgt_…` id.",
+	"j":      "A job: its `job_…` id.",
 	"ref":    "A digest (`sha256:…`).",
 }
 

@@ -122,18 +122,53 @@ func (s *server) newMux(routes []route, trust bool) *http.ServeMux {
 		}
 		slices.Sort(list)
 		allow := strings.Join(list, ", ")
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		refuse := func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", allow)
 			c := &call{server: s, w: w, r: r}
 			c.fail(withStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
 				"this resource takes %s only", allow)))
-		})
+		}
+		if !beside(path, methods) {
+			mux.HandleFunc(path, refuse)
+			continue
+		}
+		// A pattern without a method would quarrel with that of the other path.
+		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+			if !slices.Contains(list, method) {
+				mux.HandleFunc(method+" "+path, refuse)
+			}
+		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		c := &call{server: s, w: w, r: r}
 		c.fail(problem.New(problem.NotFound, "not_found", "there is nothing at this path"))
 	})
 	return mux
+}
+
+// beside says whether another path has a variable where this one has a word.
+func beside(path string, all map[string][]string) bool {
+	words := strings.Split(path, "/")
+	for other := range all {
+		theirs := strings.Split(other, "/")
+		if other == path || len(theirs) != len(words) {
+			continue
+		}
+		match, wider := true, false
+		for i := range words {
+			switch variable := strings.HasPrefix(theirs[i], "{"); {
+			case words[i] == theirs[i], variable && strings.HasPrefix(words[i], "{"):
+			case variable:
+				wider = true
+			default:
+				match = false
+			}
+		}
+		if match && wider {
+			return true
+		}
+	}
+	return false
 }
 
 // crossOrigin refuses requests that a browser sends for a page of another
