@@ -89,6 +89,7 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
 		Look: func(mine bool) {
 			d.lane.Look(mine)
 			d.delivery.Look(mine)
+			d.jobs.Look(mine)
 		},
 	})
 	if d.shared {
@@ -139,6 +140,9 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 		if id, ok := s.Stream.Target(); ok {
 			d.delivery.Wake(id)
 		}
+		if id, ok := s.Stream.Job(); ok {
+			d.jobs.Wake(id)
+		}
 	}
 }
 
@@ -163,6 +167,13 @@ func (d *Daemon) Heard(news []eventlog.News) {
 				d.delivery.Heard(id)
 			} else {
 				d.delivery.Begun(id)
+			}
+		}
+		if id, ok := n.Stream.Job(); ok {
+			if n.Wakes {
+				d.jobs.Heard(id)
+			} else {
+				d.jobs.Begun(id)
 			}
 		}
 	}
