@@ -12,7 +12,7 @@ type ReplayDelivery struct {
 
 // ResolveDelivery is the body of POST /v1/deliveries/{d}/resolve.
 type ResolveDelivery struct {
-	Reason string `json:"reason"` // 1 to 500 characters
+	Reason string `json:"reason,omitempty"` // 1 to 500 characters; it must be given
 }
 
 // Replay is one replay of a delivery.

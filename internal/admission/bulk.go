@@ -176,7 +176,7 @@ func (a *Admission) PlanReplay(ctx context.Context, c Caller, req *api.ReplayDel
 	if err != nil {
 		return p, err
 	}
-	secret := make([]byte, 20)
+	secret := make([]byte, 16)
 	if _, err := io.ReadFull(a.cfg.Random, secret); err != nil {
 		return p, err
 	}

@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -32,17 +31,18 @@ func reasonFor(text string, required bool) (string, error) {
 	return text, nil
 }
 
-// replayRefusals are the words to a caller for what outbox.Replayable finds.
-var replayRefusals = map[string]string{
-	outbox.InFlight:        "an attempt of the delivery is in flight; try again when it is over",
-	outbox.NoLetter:        "only a dead letter is replayed; one that was delivered with force, and what still waits for its turn not at all",
-	outbox.AlreadyReplayed: "the delivery was replayed already; with force, and a reason, it is once more",
-	outbox.WasResolved:     "a person said that the delivery is done with; with force, and a reason, it is replayed all the same",
+// replayRefusals are what a caller is told of what outbox.Replayable finds.
+var replayRefusals = map[string]error{
+	outbox.InFlight:        errInFlight,
+	outbox.NoLetter:        problem.New(problem.Conflict, "delivery_state_conflict", "only a dead letter is replayed; one that was delivered with force, and what still waits for its turn not at all"),
+	outbox.AlreadyReplayed: errReplayed,
+	outbox.WasResolved:     problem.New(problem.Conflict, "delivery_resolved", "a person said that the delivery is done with; with force, and a reason, it is replayed all the same"),
 }
 
-func cannotReplay(code string) error {
-	return problem.New(problem.Conflict, code, "%s", replayRefusals[code])
-}
+var (
+	errInFlight = problem.New(problem.Conflict, "delivery_in_flight", "an attempt of the delivery is in flight; try again when it is over")
+	errReplayed = problem.New(problem.Conflict, "already_replayed", "the delivery was replayed already; with force, and a reason, it is once more")
+)
 
 // Replay puts a dead letter at the tail of its target's lane, with a new
 // budget. Of several at once one does, and the others find it replayed already.
@@ -52,7 +52,7 @@ func (a *Admission) Replay(ctx context.Context, c Caller, row eventlog.DeliveryR
 		return err
 	}
 	if code := outbox.Replayable(row.Status, row.Open, row.Replays, req.Force); code != "" {
-		return cannotReplay(code)
+		return replayRefusals[code]
 	}
 	if err := a.sendable(ctx, &row); err != nil {
 		return err
@@ -71,16 +71,16 @@ func (a *Admission) Replay(ctx context.Context, c Caller, row eventlog.DeliveryR
 	case ce.Index == 3:
 		return errErased
 	case ce.Index == 0 && ce.Found != nil:
-		return cannotReplay(outbox.AlreadyReplayed)
+		return errReplayed
 	}
 	now, err := a.FindDelivery(ctx, c, row.ID)
 	if err != nil {
 		return err
 	}
 	if code := outbox.Replayable(now.Status, now.Open, now.Replays, false); code != "" {
-		return cannotReplay(code)
+		return replayRefusals[code]
 	}
-	return cannotReplay(outbox.NoLetter)
+	return replayRefusals[outbox.NoLetter]
 }
 
 // sendable says why a delivery could not be sent at all: no force overrides it.
@@ -98,7 +98,7 @@ func (a *Admission) sendable(ctx context.Context, row *eventlog.DeliveryRow) err
 	}
 	var target event.ReplyTarget
 	if err := json.Unmarshal(address, &target); err != nil {
-		return fmt.Errorf("address of %s: %w", row.ID, err)
+		return problem.New(problem.Invalid, "invalid_reply_target", "the address of the delivery cannot be read").Because(err)
 	}
 	if a.cfg.CheckTarget == nil {
 		return nil
@@ -130,7 +130,7 @@ func (a *Admission) ResolveDelivery(ctx context.Context, c Caller, row eventlog.
 	case !errors.As(err, &ce):
 		return err
 	case ce.Index == 1:
-		return cannotReplay(outbox.InFlight)
+		return errInFlight
 	case ce.Found == outbox.Resolved: // by somebody in between
 		return nil
 	}

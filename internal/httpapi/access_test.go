@@ -14,7 +14,7 @@ import (
 
 // property is everything that one user has.
 type property struct {
-	session, alias, run, delivery, token, ref, asset, target string
+	session, alias, run, delivery, token, ref, asset, target, job string
 }
 
 func (w *world) property(user string) property {
@@ -27,13 +27,14 @@ func (w *world) property(user string) property {
 	dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: big}})
 	tok := into[api.Token](w.do("POST", "/v1/tokens", w.admin, `{"role":"reader","user_id":"`+user+`"}`).want(201))
 	asset := into[api.Asset](w.do("POST", "/v1/assets?name=of-"+user+".txt&user_id="+user, w.admin, "file of "+user).want(201))
+	plan := into[api.ReplayPlan](w.do("POST", "/v1/deliveries/replay", w.admin, `{"dry_run":true,"filter":{"user_id":"`+user+`"}}`).want(200))
 	return property{s.ID, s.Alias, run.ID, string(dlv), tok.ID, event.RefOf([]byte(big)), asset.ID,
-		string(event.TargetIDFor(user, "webhook", "https://hook.test/"+run.ID))}
+		string(event.TargetIDFor(user, "webhook", "https://hook.test/"+run.ID)), plan.JobID}
 }
 
 // in fills the path of a route.
 func (p property) in(path, session string) string {
-	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref, "{a}", p.asset, "{target}", p.target).Replace(path)
+	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref, "{a}", p.asset, "{target}", p.target, "{j}", p.job).Replace(path)
 }
 
 // everything is what the streams of a user hold.
@@ -51,7 +52,7 @@ func (w *world) everything(user string) string {
 var bodies = map[string]string{
 	"updateSession": `{"title":"mine now"}`, "submitRun": `{"content":"\"x\""}`, "putInputContract": `{"schema":{"type":"number"}}`,
 	"putOutputContract": `{"schema":{"type":"number"}}`, "putRoutePolicy": `{"model":"z"}`, "putReplyTargets": `{"reply_targets":[]}`,
-	"resolveAttention": `{"call_id":"c","resolution":"retry"}`, "createToken": `{"role":"admin"}`,
+	"replayDeliveries": `{"filter":{"unresolved":true}}`, "resolveDelivery": `{"reason":"mine"}`, "resolveAttention": `{"call_id":"c","resolution":"retry"}`, "createToken": `{"role":"admin"}`,
 }
 
 // send sends a route's request and reads what comes of the answer, which may
@@ -83,7 +84,7 @@ func TestUsersAreApart(t *testing.T) {
 	ann, bob := w.property("ann"), w.property("bob")
 	mine := w.token("admin", "ann")
 	before := w.everything("bob")
-	secrets := []string{"of-bob", "file of bob", bob.session, bob.run, bob.delivery, bob.token, bob.target, "text of bob", "bob.test", `"bob"`}
+	secrets := []string{"of-bob", "file of bob", bob.session, bob.run, bob.delivery, bob.token, bob.target, bob.job, "text of bob", "bob.test", `"bob"`}
 	for _, rt := range table() {
 		named := strings.Contains(rt.path, "{")
 		paths := []string{bob.in(rt.path, bob.session)}

@@ -283,8 +283,8 @@ func (r *Room) look(ctx context.Context, o *owned, it event.JobItem) (row eventl
 		return row, "", err
 	}
 	var target event.ReplyTarget
-	if err := json.Unmarshal(address, &target); err != nil {
-		return row, "", fmt.Errorf("address of %s: %w", row.ID, err)
+	if json.Unmarshal(address, &target) != nil {
+		return row, job.SkipRefused, nil
 	}
 	if r.cfg.CheckTarget != nil && r.cfg.CheckTarget(target) != nil {
 		return row, job.SkipRefused, nil
