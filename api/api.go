@@ -301,8 +301,8 @@ type Delivery struct {
 	UpdatedAt  time.Time  `json:"updated_at"`
 	NextAt     *time.Time `json:"next_at,omitempty"`
 	LastCode   string     `json:"last_code,omitempty"`
+	LastClass  string     `json:"last_class,omitempty"` // of the failure
 	LastStatus int64      `json:"last_status,omitempty"`
-	ErrorClass string     `json:"error_class,omitempty"` // of the last failure since it was made or replayed
 	Replays    int64      `json:"replays,omitempty"`
 	// ReplayHistory holds the first 100 replays, oldest first; lists leave it out.
 	ReplayHistory []Replay    `json:"replay_history,omitempty"`
@@ -325,6 +325,16 @@ type Target struct {
 	LastMadeAt     time.Time `json:"last_made_at"`
 	LastStatus     string    `json:"last_status"`
 	LastCode       string    `json:"last_code,omitempty"`
+	InFlight       int64     `json:"in_flight"`
+	Blocked        int64     `json:"blocked"` // deliveries that wait behind one that waits, or for the end of a pause
+	// Circuit is closed, open or half_open, Failures the failures in a row. Nothing
+	// is sent before OpenUntil, nor before HeldUntil, which the receiver asked for.
+	Circuit     string     `json:"circuit"`
+	Failures    int64      `json:"failures"`
+	OpenUntil   *time.Time `json:"open_until,omitempty"`
+	HeldUntil   *time.Time `json:"held_until,omitempty"`
+	Paused      *Pause     `json:"paused,omitempty"`
+	LastFailure *Failure   `json:"last_failure,omitempty"`
 }
 
 // List is a page. NextCursor is empty on the last one.

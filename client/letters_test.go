@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/client"
@@ -30,6 +31,18 @@ func everyJob(t *testing.T, c *client.Client, delivery string) {
 	}
 	if got := must(c.Jobs(ctx, client.JobsQuery{Status: "cancelling"}, client.Page{}))(t); len(got.Items) != 1 {
 		t.Errorf("jobs %+v", got)
+	}
+	for _, asc := range []bool{false, true} {
+		list := must(c.Jobs(ctx, client.JobsQuery{Range: client.Range{Since: time.Unix(0, 0), Until: time.Now().Add(time.Hour), Asc: asc}}, client.Page{Limit: 1}))(t)
+		if len(list.Items) != 1 || list.NextCursor != "" {
+			t.Errorf("jobs %+v", list)
+		}
+	}
+	if _, err := c.Jobs(ctx, client.JobsQuery{}, client.Page{Cursor: "x"}); client.Code(err) != "invalid_cursor" {
+		t.Error(err)
+	}
+	if _, err := c.JobDeliveries(ctx, j.ID, client.Page{Cursor: "x"}); client.Code(err) != "invalid_cursor" {
+		t.Error(err)
 	}
 	if got := all(t, c.AllJobs(ctx, client.JobsQuery{})); len(got) != 1 {
 		t.Errorf("jobs %+v", got)

@@ -40,6 +40,7 @@ type Store interface {
 	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
 	Job(ctx context.Context, id event.JobID) (eventlog.JobRow, error)
 	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error)
 	PutAsset(ctx context.Context, a eventlog.AssetRow, data []byte, quota int64) (eventlog.AssetRow, bool, error)
 	Asset(ctx context.Context, id event.AssetID) (eventlog.AssetRow, error)
 	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)

@@ -73,48 +73,31 @@ func lastOf(d *api.Delivery) string {
 	switch {
 	case d.LastCode == "":
 		return "-"
-	case d.ErrorClass == "" || d.ErrorClass == d.LastCode:
+	case d.LastClass == "" || d.LastClass == d.LastCode:
 		return d.LastCode
 	}
-	return d.LastCode + " (" + d.ErrorClass + ")"
+	return d.LastCode + " (" + d.LastClass + ")"
 }
 
 func (a *app) showDeliveryCommand() *cobra.Command {
 	var watch watchFlags
-	show := &cobra.Command{Use: "show DELIVERY", Short: "Show a delivery, its replays and who resolved it", Args: cobra.ExactArgs(1),
+	show := &cobra.Command{Use: "show DELIVERY", Short: "Show a delivery: its attempts, its replays, and who resolved it", Args: cobra.ExactArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			return a.watch(cmd.Context(), &watch, func(ctx context.Context) error {
 				d, err := c.Delivery(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				if a.json {
-					return a.print(d)
-				}
-				return a.delivery(d)
+				return a.showDelivery(ctx, c, d)
 			})
 		})}
 	watch.add(show)
 	return show
 }
 
-// delivery tells one delivery to a person.
-func (a *app) delivery(d *api.Delivery) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+// people tells what people did with a delivery.
+func people(w io.Writer, d *api.Delivery) {
 	row := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
-	row("delivery", "%s", d.ID)
-	row("status", "%s", d.Status)
-	row("to", "%s (%s)", d.TargetID, d.Type)
-	row("of", "%s, %s", d.RunID, d.SessionID)
-	row("made", "%s", stamp(d.CreatedAt))
-	row("changed", "%s", stamp(d.UpdatedAt))
-	row("attempts", "%d", d.Attempts)
-	if d.NextAt != nil {
-		row("next", "%s", stamp(*d.NextAt))
-	}
-	if d.LastCode != "" {
-		row("last failure", "%s", lastOf(d))
-	}
 	for i, r := range d.ReplayHistory {
 		how := ""
 		if r.Forced {
@@ -128,7 +111,6 @@ func (a *app) delivery(d *api.Delivery) error {
 	if r := d.Resolution; r != nil {
 		row("resolved", "%s by %s%s", stamp(r.At), or(clean(r.Actor), "?"), whyOf(r.Reason))
 	}
-	return w.Flush()
 }
 
 func whyOf(reason string) string {

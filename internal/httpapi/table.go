@@ -18,6 +18,8 @@ func table() []route {
 	all = append(all, logRoutes()...)
 	all = append(all, deliveryRoutes()...)
 	all = append(all, letterRoutes()...)
+	all = append(all, attemptRoutes()...)
+	all = append(all, targetRoutes()...)
 	return append(all, adminRoutes()...)
 }
 

@@ -222,8 +222,8 @@ func delivery(row *eventlog.DeliveryRow) (api.Delivery, error) {
 	out := api.Delivery{
 		ID: string(row.ID), TargetID: string(row.TargetID), SessionID: string(row.SessionID), RunID: string(row.RunID), UserID: row.UserID,
 		Type: row.Type, Status: row.Status, Attempts: row.Attempts, CreatedAt: t.at(row.CreatedAt), UpdatedAt: t.at(row.UpdatedAt),
-		NextAt: t.maybe(row.NextAt), LastCode: row.LastCode, LastStatus: row.LastStatus,
-		ErrorClass: row.LastClass, Replays: row.Replays,
+		NextAt: t.maybe(row.NextAt), LastCode: row.LastCode, LastClass: row.LastClass, LastStatus: row.LastStatus,
+		Replays: row.Replays,
 	}
 	if row.ResolvedAt != "" {
 		out.Resolution = &api.Resolution{At: t.at(row.ResolvedAt), Actor: row.ResolvedBy, Reason: row.ResolvedReason}
