@@ -251,15 +251,20 @@ func TestEveryOperation(t *testing.T) {
 	}
 	target := event.TargetIDFor("ann", "webhook", "u")
 	dlv := event.DeliveryIDFor(event.RunID(run.ID), target, 1)
+	address := event.NewBlob(event.SessionID(s.ID), event.BlobDelivery, []byte(`{"type":"webhook","url":"https://u.test"}`))
 	said := event.NewBlob(event.SessionID(s.ID), event.BlobDelivery, []byte("no"))
-	for _, x := range []event.Data{&event.DeliveryEnqueued{Address: blob.Ref, Body: blob.Ref, DeliveryID: dlv, Type: "webhook"},
+	for _, x := range []event.Data{&event.DeliveryEnqueued{Address: address.Ref, Body: blob.Ref, DeliveryID: dlv, Type: "webhook"},
 		&event.DeliveryAttemptStarted{DeliveryID: dlv, Attempt: 1, Cycle: 1}, &event.DeliveryAttemptFailed{DeliveryID: dlv, Attempt: 1, Code: "http_400", Status: 400, Excerpt: said.Ref},
 		&event.DeliveryDeadLettered{DeliveryID: dlv}} {
-		d.appendTo(target.Stream(), []event.Blob{said}, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: x})
+		d.appendTo(target.Stream(), []event.Blob{said, address}, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: x})
 	}
 	if got := must(c.Deliveries(ctx, client.DeliveriesQuery{RunID: run.ID, Status: "dead_lettered"}, client.Page{}))(t); len(got.Items) != 1 {
 		t.Errorf("deliveries %+v", got)
 	}
+	if got := must(c.Deliveries(ctx, client.DeliveriesQuery{Unresolved: true, ErrorClass: "network"}, client.Page{}))(t); len(got.Items) != 1 {
+		t.Errorf("deliveries %+v", got)
+	}
+	everyJob(t, c, string(dlv))
 	must(c.ReplayDelivery(ctx, string(dlv), &api.ReplayDelivery{}))(t)
 	must(c.Delivery(ctx, string(dlv)))(t)
 	must(c.Attempts(ctx, string(dlv), client.Page{Cursor: "YXR0ZW1wdHMKMQ"}))(t) // behind the first
@@ -299,7 +304,7 @@ func TestEveryOperation(t *testing.T) {
 	}
 	must(c.Cancel(ctx, other.ID, ""))(t)
 	d.append(other, &event.RunCancelled{})
-	must(c.ResolveDelivery(ctx, string(waiting), ""))(t)
+	must(c.ResolveDelivery(ctx, string(waiting), "nobody takes it"))(t)
 
 	ast := must(c.CreateAsset(ctx, "dir/a.txt", "", strings.NewReader("a file")))(t)
 	if got := must(c.Asset(ctx, ast.ID))(t); got.Name != "a.txt" {

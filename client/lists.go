@@ -42,6 +42,8 @@ type RunsQuery struct {
 // DeliveriesQuery narrows a list of deliveries; an empty member does not.
 type DeliveriesQuery struct {
 	SessionID, RunID, TargetID, Status string
+	ErrorClass                         string // of the last failure since it was made or replayed
+	Unresolved                         bool   // only dead letters that nobody resolved
 	Range
 }
 
@@ -108,8 +110,13 @@ func (c *Client) Runs(ctx context.Context, q RunsQuery, p Page) (*api.List[api.R
 
 // Deliveries lists deliveries, newest first unless the query says otherwise.
 func (c *Client) Deliveries(ctx context.Context, q DeliveriesQuery, p Page) (*api.List[api.Delivery], error) {
+	unresolved := ""
+	if q.Unresolved {
+		unresolved = "true"
+	}
 	return call[api.List[api.Delivery]](ctx, c, to(http.MethodGet, "v1", "deliveries").with("user_id", c.user).with("session_id", q.SessionID).
-		with("run_id", q.RunID).with("target_id", q.TargetID).with("status", q.Status).within(q.Range).page(p))
+		with("run_id", q.RunID).with("target_id", q.TargetID).with("status", q.Status).with("error_class", q.ErrorClass).with("unresolved", unresolved).
+		within(q.Range).page(p))
 }
 
 // Targets lists the receivers that deliveries went to.

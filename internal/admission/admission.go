@@ -37,6 +37,9 @@ type Store interface {
 	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error)
 	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
+	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
+	Job(ctx context.Context, id event.JobID) (eventlog.JobRow, error)
+	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
 	TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error)
 	PutAsset(ctx context.Context, a eventlog.AssetRow, data []byte, quota int64) (eventlog.AssetRow, bool, error)
 	Asset(ctx context.Context, id event.AssetID) (eventlog.AssetRow, error)
@@ -81,11 +84,12 @@ type Limits struct {
 	MaxTurns          int // ceiling for sessions and runs
 	HistoryLimit      int // ceiling
 	ReplyTargets      int
-	AssetBytes        int64 // of one asset
-	UserAssetBytes    int64 // of all assets of one user
-	ParallelTools     int   // calls of one turn that run at once, captured by each run; 0: the rules' default
-	Hops              int   // how many runs may answer into a session, one after the other
-	QueuedRuns        int   // of one session, not at their end; a bound that concurrent submissions may pass by their number
+	AssetBytes        int64         // of one asset
+	UserAssetBytes    int64         // of all assets of one user
+	ParallelTools     int           // calls of one turn that run at once, captured by each run; 0: the rules' default
+	PlanTime          time.Duration // for which the plan of a bulk replay can be started
+	Hops              int           // how many runs may answer into a session, one after the other
+	QueuedRuns        int           // of one session, not at their end; a bound that concurrent submissions may pass by their number
 }
 
 func (l Limits) withDefaults() Limits {
@@ -103,6 +107,9 @@ func (l Limits) withDefaults() Limits {
 	def(&l.ReplyTargets, 8)
 	def(&l.QueuedRuns, 1000)
 	def(&l.Hops, 8)
+	if l.PlanTime == 0 {
+		l.PlanTime = 15 * time.Minute
+	}
 	if l.AssetBytes == 0 {
 		l.AssetBytes = 20 << 20
 	}

@@ -29,7 +29,9 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/headroom"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/jobs"
 	"github.com/holdfast-dev/holdfast/internal/lane"
+	"github.com/holdfast-dev/holdfast/internal/ledger"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
@@ -111,6 +113,8 @@ type Daemon struct {
 	snapshots *snapshot.Room
 	files     *files // nil: no snapshots of workspaces are made
 	delivery  *delivery.Room
+	jobs      *jobs.Room
+	ledger    *ledger.Ledger
 	routes    *routes
 	secrets   *slots.Room
 	intake    *admission.Admission
@@ -246,13 +250,14 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	d.delivery = delivery.New(deliveryConfig(d.cfg, delivery.Config{
 		Store: d.store, Tenure: leased, Send: send, Rand: mathrand.New(seed()), Logger: d.log, Held: d.room.Held,
 	}))
+	d.newLetters(leased, ways)
 	compaction, err := d.routes.compaction()
 	if err != nil {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.check, Fallback: fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
-		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, Hops: d.cfg.Targets.MaxHops, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.usable, Fallback: fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
+		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, PlanTime: d.cfg.Delivery.PlanTime.Or(0), Hops: d.cfg.Targets.MaxHops, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	ways.answer = d.intake.Answer // before anything is sent
 	d.conns.most = cmp.Or(l.Connections, defaultConnections)
@@ -307,6 +312,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	}
 	d.lane.Start()
 	d.delivery.Start()
+	d.jobs.Start()
 	d.chores.start(d)
 	d.startBus()
 	d.missSlots(ctx)
@@ -392,6 +398,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	var work sync.WaitGroup
 	work.Go(func() { d.lane.Stop(drain) })
 	work.Go(func() { d.delivery.Stop(drain) })
+	work.Go(func() { d.jobs.Stop(drain) })
 	work.Wait()
 	d.chores.stop()
 	d.tenure.Stop(context.WithoutCancel(ctx)) // what is left belongs to whoever comes

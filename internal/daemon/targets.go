@@ -162,6 +162,11 @@ func notAllowed(format string, args ...any) error {
 	return problem.New(problem.Invalid, "target_not_allowed", format, args...)
 }
 
+// usable is check for a target of a user's run, which may be a fallback.
+func (w *ways) usable(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error) {
+	return w.check(ctx, w.owner(user, &t), t)
+}
+
 // check says whether a target of good form may be used, and pins what a delivery
 // keeps of it whatever comes later (I-08).
 func (w *ways) check(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error) {

@@ -80,6 +80,15 @@ const (
 	TypeDeliveryDeadLettered   Type = "delivery.dead_lettered"
 	TypeDeliveryReplayed       Type = "delivery.replayed"
 	TypeDeliveryResolved       Type = "delivery.resolved"
+	TypeDeliveryExpired        Type = "delivery.expired"
+
+	TypeJobPlanned         Type = "job.planned"
+	TypeJobItemsAdded      Type = "job.items.added"
+	TypeJobStarted         Type = "job.started"
+	TypeJobAdvanced        Type = "job.advanced"
+	TypeJobCancelRequested Type = "job.cancel.requested"
+	TypeJobEnded           Type = "job.ended"
+	TypeJobExpired         Type = "job.expired"
 
 	TypeTargetTestStarted Type = "target.test.started"
 	TypeTargetTestEnded   Type = "target.test.ended"
@@ -181,6 +190,15 @@ var catalog = map[Type]entry{
 	TypeDeliveryDeadLettered:   current[DeliveryDeadLettered](1),
 	TypeDeliveryReplayed:       current[DeliveryReplayed](1),
 	TypeDeliveryResolved:       current[DeliveryResolved](1),
+	TypeDeliveryExpired:        current[DeliveryExpired](1),
+
+	TypeJobPlanned:         current[JobPlanned](1),
+	TypeJobItemsAdded:      current[JobItemsAdded](1),
+	TypeJobStarted:         current[JobStarted](1),
+	TypeJobAdvanced:        current[JobAdvanced](1),
+	TypeJobCancelRequested: current[JobCancelRequested](1),
+	TypeJobEnded:           current[JobEnded](1),
+	TypeJobExpired:         current[JobExpired](1),
 
 	TypeCircuitOpened:         current[TargetCircuitOpened](1),
 	TypeCircuitHalfOpened:     current[TargetCircuitHalfOpened](1),

@@ -14,7 +14,7 @@ import (
 
 // property is everything that one user has.
 type property struct {
-	session, alias, run, delivery, token, ref, asset, target string
+	session, alias, run, delivery, token, ref, asset, target, job string
 }
 
 func (w *world) property(user string) property {
@@ -28,13 +28,14 @@ func (w *world) property(user string) property {
 	tok := into[api.Token](w.do("POST", "/v1/tokens", w.admin, `{"role":"reader","user_id":"`+user+`"}`).want(201))
 	w.do("PUT", "/v1/secrets/slot-of-"+user+"?user_id="+user, w.admin, `{"value":"value of `+user+`"}`).want(201)
 	asset := into[api.Asset](w.do("POST", "/v1/assets?name=of-"+user+".txt&user_id="+user, w.admin, "file of "+user).want(201))
+	plan := into[api.ReplayPlan](w.do("POST", "/v1/deliveries/replay", w.admin, `{"dry_run":true,"filter":{"user_id":"`+user+`"}}`).want(200))
 	return property{s.ID, s.Alias, run.ID, string(dlv), tok.ID, event.RefOf([]byte(big)), asset.ID,
-		string(event.TargetIDFor(user, "webhook", "https://hook.test/"+run.ID))}
+		string(event.TargetIDFor(user, "webhook", "https://hook.test/"+run.ID)), plan.JobID}
 }
 
 // in fills the path of a route.
 func (p property) in(path, session string) string {
-	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref, "{a}", p.asset, "{target}", p.target, "{name}", strings.Replace(p.alias, "alias", "slot", 1)).Replace(path)
+	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref, "{a}", p.asset, "{target}", p.target, "{j}", p.job, "{name}", strings.Replace(p.alias, "alias", "slot", 1)).Replace(path)
 }
 
 // everything is what the streams of a user hold.
@@ -52,6 +53,7 @@ func (w *world) everything(user string) string {
 var bodies = map[string]string{
 	"updateSession": `{"title":"mine now"}`, "submitRun": `{"content":"\"x\""}`, "putInputContract": `{"schema":{"type":"number"}}`,
 	"putOutputContract": `{"schema":{"type":"number"}}`, "putRoutePolicy": `{"model":"z"}`, "putReplyTargets": `{"reply_targets":[]}`,
+	"replayDeliveries": `{"filter":{"unresolved":true}}`, "resolveDelivery": `{"reason":"mine"}`,
 	"resolveAttention": `{"call_id":"c","resolution":"retry"}`, "createToken": `{"role":"admin"}`, "putSecret": `{"value":"mine, not anybody's"}`,
 	"testTarget": `{"target":{"type":"webhook","url":"https://ann.test"}}`,
 }
@@ -98,7 +100,7 @@ var scopes = map[string]string{
 	"createAsset": filtered, "listAssets": filtered, "getAsset": byPath, "getAssetBytes": byPath,
 	"listSessionEvents": byPath, "streamSession": byPath, "listEvents": filtered,
 	"listDeliveries": filtered, "getDelivery": byPath, "replayDelivery": byPath, "resolveDelivery": byPath, "listTargets": filtered, "getTarget": byPath,
-	"listAttempts": byPath, "pauseTarget": byPath, "resumeTarget": byPath, "resetTarget": byPath,
+	"listAttempts": byPath, "replayDeliveries": filtered, "listJobs": filtered, "getJob": byPath, "listJobDeliveries": byPath, "cancelJob": byPath, "pauseTarget": byPath, "resumeTarget": byPath, "resetTarget": byPath,
 	"putSecret": byPath, "listSecrets": filtered, "getSecret": byPath, "deleteSecret": byPath, "rekeySecrets": unbound, "testTarget": filtered, "getSigningKey": byPath,
 	"createToken": filtered, "listTokens": filtered, "revokeToken": byPath,
 	"listRoutes": common, "listTools": common, "healthz": common, "readyz": common, "openapi": common,
@@ -126,7 +128,7 @@ func apart(t *testing.T, strength string) {
 	ann, bob := w.property("ann"), w.property("bob")
 	mine := w.token(strength, "ann")
 	before := w.everything("bob")
-	secrets := []string{"of-bob.txt", "value of ", "file of bob", bob.session, bob.run, bob.delivery, bob.token, bob.target, "text of bob", "bob.test", `"bob"`}
+	secrets := []string{"of-bob.txt", "value of ", "file of bob", bob.session, bob.run, bob.delivery, bob.token, bob.target, bob.job, "text of bob", "bob.test", `"bob"`}
 	for _, rt := range table() {
 		if rt.role > may {
 			continue // see TestRoles

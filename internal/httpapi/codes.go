@@ -15,6 +15,7 @@ type code struct {
 // codes are the problem codes of the interface. They are stable: clients decide
 // by them.
 var codes = map[string]code{
+	"already_replayed":                   {[]int{409}, "The delivery was replayed since it was a dead letter; `force` overrides it."},
 	"asset_not_found":                    {[]int{400, 404}, "There is no such asset that the caller may see (400: of the session's user, as an item of an input)."},
 	"asset_not_supported":                {[]int{400}, "The model of the chosen route does not take files of this kind. No run was made."},
 	"asset_quota":                        {[]int{429}, "The assets of the user would hold more than `limits.user_asset_bytes`."},
@@ -49,7 +50,9 @@ var codes = map[string]code{
 	"compaction_conflict":                {[]int{409}, "The session has a run that is not at its end, or is being compacted."},
 	"delivery_in_flight":                 {[]int{409}, "An attempt of the delivery is in flight; try again when it is over."},
 	"delivery_not_found":                 {[]int{404}, "There is no such delivery that the caller may see."},
+	"delivery_resolved":                  {[]int{409}, "A person said that the delivery is done with; `force` overrides it."},
 	"delivery_state_conflict":            {[]int{409}, "The delivery's status does not allow it."},
+	"filter_required":                    {[]int{400}, "The filter, which must have a member, is not there."},
 	"idempotency_conflict":               {[]int{409}, "The key was used with another request."},
 	"input_contract_not_set":             {[]int{404}, "The session has no input contract."},
 	"input_contract_schema_unsupported":  {[]int{400}, "The schema cannot be a contract; `issues` has every finding."},
@@ -59,6 +62,15 @@ var codes = map[string]code{
 	"internal":                           {[]int{500}, "A fault of the daemon; its log has the cause."},
 	"invalid_body":                       {[]int{400}, "The body is JSON, but not what the operation takes; `issues` has the path."},
 	"invalid_cursor":                     {[]int{400}, "The cursor is not one that this list gave, in this direction."},
+	"invalid_filter":                     {[]int{400}, "A member of the filter has a value that it cannot take; `issues` has the path."},
+	"invalid_limit":                      {[]int{400}, "`limit` is out of its bounds."},
+	"invalid_plan_token":                 {[]int{400}, "The plan token is not one that a dry run gave to this caller."},
+	"invalid_reason":                     {[]int{400}, "A reason is missing, or has more than 500 characters."},
+	"job_not_found":                      {[]int{404}, "There is no such job that the caller may see."},
+	"job_state_conflict":                 {[]int{409}, "The job is at its end."},
+	"plan_drifted":                       {[]int{409}, "The set of deliveries is not the one of the plan any more; `issues` say what came, went or changed."},
+	"plan_expired":                       {[]int{409}, "The plan was not started in time."},
+	"plan_mismatch":                      {[]int{409}, "The request contradicts what the plan was made with; `issues` has the path."},
 	"invalid_headers":                    {[]int{400}, "A header of a reply target cannot be set."},
 	"invalid_history_limit":              {[]int{400}, "`history_limit` is out of its bounds."},
 	"invalid_idempotency_key":            {[]int{400}, "The key is not one value of 1 to 255 visible ASCII characters."},
@@ -143,7 +155,8 @@ var (
 	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "target_not_configured", "signing_secret_required", "unknown_secret", "secret_unavailable", "session_not_found", "session_erased", "session_closed"}
 	changeCodes  = []string{"session_closed", "settings_conflict"}
 	assetCodes   = []string{"asset_quota", "asset_too_large", "empty_asset", "unsupported_asset_type"}
-	replayCodes  = []string{"delivery_state_conflict"}
+	replayCodes  = slices.Concat([]string{"delivery_state_conflict", "already_replayed", "delivery_resolved", "delivery_in_flight", "invalid_reason"}, addressCodes)
+	addressCodes = []string{"invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "signing_secret_required", "unknown_secret"}
 	streamsCodes = []string{"too_many_streams"}
 )
 
@@ -177,7 +190,9 @@ var codesOf = map[string][]string{
 	"getBlob":          {"blob_not_found"},
 	"getSessionDiff":   {"run_not_found", "no_snapshots", "snapshot_elsewhere", "snapshot_gone", "diff_too_wide", "diff_busy"},
 	"replayDelivery":   replayCodes,
-	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
+	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight", "invalid_reason"},
+	"replayDeliveries": {"filter_required", "invalid_filter", "invalid_limit", "invalid_reason", "invalid_plan_token", "plan_expired", "plan_mismatch", "plan_drifted", "wrong_user", "invalid_user_id"},
+	"cancelJob":        {"job_state_conflict", "invalid_reason"},
 	"testTarget":       slices.Concat(targetCodes, []string{"too_many_tests", "wrong_user"}),
 	"getSigningKey":    {"signing_key_not_found", "secret_unavailable"},
 	"createToken":      {"invalid_role", "invalid_expiry", "name_too_large"},
@@ -191,7 +206,7 @@ var codesOf = map[string][]string{
 
 // pathCodes are those of what a path names.
 var pathCodes = map[string][]string{
-	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"}, "name": {"secret_not_found"},
+	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"}, "j": {"job_not_found"}, "name": {"secret_not_found"},
 }
 
 // everyCodes are those that an operation may always answer with, as trouble on the daemon's side.

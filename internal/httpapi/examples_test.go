@@ -337,9 +337,10 @@ func (s *story) runs(ses string) {
 	s.append(ses, run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.TextContent(`{"severity":3}`), Targets: []event.TargetRef{{DeliveryID: dlv, TargetID: target}}},
 		&event.RunCompleted{Totals: event.Totals{Turns: 1, Steps: 1, Tools: 1, Usage: &event.TokenUsage{Input: 400, Output: 30}}})
 	body := event.NewBlob(event.SessionID(ses), event.BlobDelivery, []byte("the body"))
-	s.blobs = append(s.blobs, body)
+	address := event.NewBlob(event.SessionID(ses), event.BlobDelivery, []byte(`{"type":"webhook","url":"https://hooks.example/verdicts"}`))
+	s.blobs = append(s.blobs, body, address)
 	lane := func(data ...event.Data) { s.appendTo(target.Stream(), ses, run, "", data...) }
-	lane(&event.DeliveryEnqueued{Address: body.Ref, Body: body.Ref, DeliveryID: dlv, Type: "webhook"}, &event.DeliveryAttemptStarted{Attempt: 1, Cycle: 1, DeliveryID: dlv})
+	lane(&event.DeliveryEnqueued{Address: address.Ref, Body: body.Ref, DeliveryID: dlv, Type: "webhook"}, &event.DeliveryAttemptStarted{Attempt: 1, Cycle: 1, DeliveryID: dlv})
 	time.Sleep(80 * time.Millisecond)
 	said := event.NewBlob(event.SessionID(ses), event.BlobDelivery, []byte(`{"error":"no secret"}`))
 	s.blobs = append(s.blobs, said)
@@ -375,6 +376,19 @@ func (s *story) runs(ses string) {
 	s.call("pauseTarget", 200, `{"reason":"it is being moved"}`, "target", string(target))
 	s.call("resumeTarget", 200, `{"reason":"it has moved"}`, "target", string(target))
 	s.call("resetTarget", 200, `{"reason":"it has the secret now"}`, "target", string(target))
+	var plan struct {
+		JobID string `json:"job_id"`
+		Token string `json:"plan_token"`
+	}
+	if err := json.Unmarshal(s.call("replayDeliveries", 200, `{"filter":{"unresolved":true,"error_class":"refused"},"dry_run":true}`).body, &plan); err != nil {
+		s.t.Fatal(err)
+	}
+	s.call("replayDeliveries", 202, `{"plan_token":"`+plan.Token+`"}`)
+	s.call("replayDeliveries", 400, `{"dry_run":true}`)
+	s.call("listJobs", 200, nil, "status", "running")
+	s.call("getJob", 200, nil, "j", plan.JobID)
+	s.call("listJobDeliveries", 200, nil, "j", plan.JobID, "limit", "10")
+	s.call("cancelJob", 202, `{"reason":"the receiver is down again"}`, "j", plan.JobID)
 	s.call("replayDelivery", 202, `{"reason":"the receiver has the secret now"}`, "d", string(dlv))
 	s.call("replayDelivery", 409, `{}`, "d", string(dlv))
 	s.call("resolveDelivery", 200, `{"reason":"the receiver is gone"}`, "d", string(dlv))

@@ -125,6 +125,7 @@ var pathTexts = map[string]string{
 	"target": "A receiver: its `tgt_…` id.",
 	"name":   "The name of a secret slot: [A-Za-z0-9_-]{1,64}.",
 	"key":    "The name of a secret.",
+	"j":      "A job: its `job_…` id.",
 	"ref":    "A digest (`sha256:…`).",
 }
 

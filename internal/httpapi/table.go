@@ -18,6 +18,7 @@ func table() []route {
 	all = append(all, logRoutes()...)
 	all = append(all, deliveryRoutes()...)
 	all = append(all, wayRoutes()...)
+	all = append(all, letterRoutes()...)
 	all = append(all, attemptRoutes()...)
 	all = append(all, targetRoutes()...)
 	all = append(all, secretRoutes()...)
@@ -163,16 +164,12 @@ func deliveryRoutes() []route {
 		{method: "GET", path: "/v1/deliveries", id: "listDeliveries", role: reader, summary: "List deliveries, newest first",
 			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`pending`, `retrying`, `delivered`, `dead_lettered` or `resolved`."},
 				{"session_id", "query", "string", "Only of this session."}, {"run_id", "query", "string", "Only of this run."}, {"target_id", "query", "string", "Only to this target."},
+				{"error_class", "query", "string", "Only those whose last failure is of this class, since they were made or replayed."},
+				{"unresolved", "query", "string", "`true`: only dead letters that nobody resolved."},
 				pSince, pUntil, pOrder},
 			action: plain(listDeliveries), answers: []answer{gives[api.List[api.Delivery]](200, "A page.")}},
 		{method: "GET", path: "/v1/deliveries/{d}", id: "getDelivery", role: reader, summary: "Read a delivery",
 			action: plain(getDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}},
-		{method: "POST", path: "/v1/deliveries/{d}/replay", id: "replayDelivery", role: operator, summary: "Send a delivery again",
-			notes:  "A dead-lettered one, or with `force` a delivered one, joins the tail of its target's lane with the same id and the same bytes.",
-			action: takes(replayDelivery), answers: []answer{gives[api.Delivery](202, "The delivery as it is now.")}, fails: []int{409, 410}},
-		{method: "POST", path: "/v1/deliveries/{d}/resolve", id: "resolveDelivery", role: operator, summary: "Say that a delivery is done with",
-			notes:  "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`).",
-			action: takes(resolveDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}, fails: []int{409, 410}},
 		{method: "GET", path: "/v1/targets", id: "listTargets", role: reader, summary: "List the receivers that deliveries went to",
 			notes: "The order is that of ids, which has no meaning.",
 			params: []param{pLimit, pCursor, pOwner, {"type", "query", "string", "Only targets of this type."},

@@ -286,6 +286,28 @@ func (p *port) Targets(ctx context.Context, f eventlog.TargetFilter, pg eventlog
 	return paged(ctx, p, "targets", func(ctx context.Context) ([]eventlog.TargetRow, string, error) { return p.under.Targets(ctx, f, pg) })
 }
 
+func (p *port) Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]eventlog.ReplayRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "replays", id), func(ctx context.Context) ([]eventlog.ReplayRow, error) { return p.under.Replays(ctx, t, id, limit) })
+}
+
+func (p *port) SettledDeliveries(ctx context.Context, status string, before time.Time, limit int) ([]eventlog.DeliveryRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "settled", status), func(ctx context.Context) ([]eventlog.DeliveryRow, error) {
+		return p.under.SettledDeliveries(ctx, status, before, limit)
+	})
+}
+
+func (p *port) Job(ctx context.Context, id event.JobID) (eventlog.JobRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "job", id), func(ctx context.Context) (eventlog.JobRow, error) { return p.under.Job(ctx, id) })
+}
+
+func (p *port) Jobs(ctx context.Context, f eventlog.JobFilter, pg eventlog.Page) ([]eventlog.JobRow, string, error) {
+	return paged(ctx, p, "jobs", func(ctx context.Context) ([]eventlog.JobRow, string, error) { return p.under.Jobs(ctx, f, pg) })
+}
+
+func (p *port) UnfinishedJobs(ctx context.Context) ([]event.JobID, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "unfinished-jobs"), p.under.UnfinishedJobs)
+}
+
 func (p *port) PendingTargets(ctx context.Context) ([]event.TargetID, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "pending-targets"), p.under.PendingTargets)
 }
