@@ -36,6 +36,7 @@ type Store interface {
 	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
 	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error)
+	Inbound(ctx context.Context, user, connector, eventHash string) (eventlog.InboundRow, error)
 	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
 	PutAsset(ctx context.Context, a eventlog.AssetRow, data []byte, quota int64) (eventlog.AssetRow, bool, error)
 	Asset(ctx context.Context, id event.AssetID) (eventlog.AssetRow, error)

@@ -19,6 +19,7 @@ const (
 	Queue       Table = "queue"       // runs that are not at their end
 	Outbox      Table = "outbox"      // deliveries
 	Idempotency Table = "idempotency" // keys of submissions
+	Inbound     Table = "inbound"     // events that connectors took
 	ToolStarts  Table = "tool_starts" // calls that began, so that none begins twice
 	AssetUses   Table = "asset_uses"  // files that runs were given
 )
@@ -54,6 +55,8 @@ func Specs() []Spec {
 			"created_at", "updated_at", "next_at", "n_attempts", "n_cycle", "n_open", "n_open_epoch", "last_code", "n_last_status"}},
 		{Table: Idempotency, Key: []string{"session_id", "operation", "key_hash"},
 			Columns: []string{"fingerprint", "contract", "run_id"}, Guarded: true},
+		{Table: Inbound, Key: []string{"user_id", "connector", "event_hash"},
+			Columns: []string{"fingerprint", "session_id", "run_id"}, Guarded: true},
 		{Table: AssetUses, Key: []string{"session_id", "run_id", "asset_id"}, Columns: []string{"user_id"}},
 		{Table: ToolStarts, Key: []string{"session_id", "call_id"}, Columns: []string{"run_id"}, Guarded: true},
 	}
