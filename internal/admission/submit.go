@@ -95,25 +95,56 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 	if err != nil {
 		return "", err
 	}
-	d := &event.RunCreated{Actor: c.Actor, Kind: "input", Source: "api", SettingsVersion: int(row.SettingsVersion), OnDoubt: set.OnDoubt, ParallelTools: a.cfg.Limits.ParallelTools}
-	var blobs []event.Blob
+	d, blobs, err := a.draft(c, row.ID, int(row.SettingsVersion), &set, req, items)
+	if err != nil {
+		return "", err
+	}
+	if hash != "" {
+		d.Idempotency = &event.IdempotencyKey{KeyHash: hash, Operation: opSubmit}
+		if set.InputContract != nil {
+			// A retry of the key is read under this contract, whatever comes later.
+			contract := event.NewBlob(row.ID, event.BlobContract, set.InputContract.Schema)
+			d.Idempotency.Contract, blobs = contract.Ref, append(blobs, contract)
+		}
+		if d.Idempotency.Fingerprint, err = fingerprint(req, canonicalInput(d, items)); err != nil {
+			return "", err
+		}
+	}
+	id, err := event.NewRunID(a.cfg.Random)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, appendTime)
+	defer cancel()
+	if err := a.keepInline(ctx, items); err != nil {
+		return "", err
+	}
+	draft := event.Event{SessionID: row.ID, UserID: row.UserID, RunID: id, Data: d}
+	queued := draft
+	queued.Data = &event.RunQueued{}
+	return id, a.command(ctx, row.ID, sessionIs(row.ID, row.SettingsVersion, session.Open), blobs, draft, queued)
+}
+
+// appendTime bounds the append of a submission.
+const appendTime = 10 * time.Second
+
+// draft checks the contract and captures everything that shapes a run; what
+// makes it safe to repeat is the caller's to add.
+func (a *Admission) draft(c Caller, id event.SessionID, version int, set *event.Settings, req *api.SubmitRun, items []item) (*event.RunCreated, []event.Blob, error) {
+	d := &event.RunCreated{Actor: c.Actor, Kind: "input", Source: "api", SettingsVersion: version, OnDoubt: set.OnDoubt, ParallelTools: a.cfg.Limits.ParallelTools}
 	if set.InputContract != nil {
 		schema, err := a.input(set.InputContract.Schema)
 		if err != nil {
-			return "", err
+			return nil, nil, err
 		}
 		value, err := schema.Check(textOf(items))
 		if err != nil {
 			var v *contract.Violation
 			errors.As(err, &v)
-			return "", problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
+			return nil, nil, problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
 		}
 		d.Input, d.InputContract = collapse(value, items), schema.Digest()
 		d.TextPreview = preview(string(value))
-		if hash != "" {
-			// A retry of the key is read under this contract, whatever comes later.
-			blobs = append(blobs, event.NewBlob(row.ID, event.BlobContract, schema.Render()))
-		}
 	} else {
 		for i := range items {
 			if items[i].asset != nil {
@@ -124,42 +155,18 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 		}
 		d.TextPreview = preview(textOf(items))
 	}
-	if err := a.capture(d, &set, req); err != nil {
-		return "", err
+	if err := a.capture(d, set, req); err != nil {
+		return nil, nil, err
 	}
 	if err := a.checkAssets(items, d.Route); err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	ts, err := a.toolset(set.Tools)
-	if err != nil {
-		return "", err
+	if err != nil || len(ts.captured) == 0 {
+		return d, nil, err
 	}
-	if len(ts.captured) > 0 {
-		d.Tools, d.Toolset = ts.captured, ts.ref
-		blobs = append(blobs, event.Blob{Owner: string(row.ID), Ref: ts.ref, Kind: event.BlobToolset, Bytes: ts.encoded})
-	}
-	if hash != "" {
-		d.Idempotency = &event.IdempotencyKey{KeyHash: hash, Operation: opSubmit}
-		if set.InputContract != nil {
-			d.Idempotency.Contract = event.RefOf(set.InputContract.Schema)
-		}
-		if d.Idempotency.Fingerprint, err = fingerprint(req, canonicalInput(d, items)); err != nil {
-			return "", err
-		}
-	}
-	id, err := event.NewRunID(a.cfg.Random)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := a.keepInline(ctx, items); err != nil {
-		return "", err
-	}
-	draft := event.Event{SessionID: row.ID, UserID: row.UserID, RunID: id, Data: d}
-	queued := draft
-	queued.Data = &event.RunQueued{}
-	return id, a.command(ctx, row.ID, sessionIs(row.ID, row.SettingsVersion, session.Open), blobs, draft, queued)
+	d.Tools, d.Toolset = ts.captured, ts.ref
+	return d, []event.Blob{{Owner: string(id), Ref: ts.ref, Kind: event.BlobToolset, Bytes: ts.encoded}}, nil
 }
 
 // capture pins what shapes the run (I-08).

@@ -138,7 +138,7 @@ func onlyHolds(c *cobra.Command, args []string) error {
 
 func (a *app) clientCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.runCommand(), a.sessionsCommand(), a.runsCommand(), a.eventsCommand(), a.assetsCommand(), a.deliveriesCommand(), a.targetsCommand(),
+		a.runCommand(), a.sessionsCommand(), a.runsCommand(), a.eventsCommand(), a.assetsCommand(), a.deliveriesCommand(), a.targetsCommand(), a.connectorsCommand(),
 		a.nodesCommand(), a.routesCommand(), a.toolsCommand(), a.tokenCommand(),
 	}
 }

@@ -240,8 +240,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg, d.files), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
+	connectors, err := d.makeConnectors()
+	if err != nil {
+		return err
+	}
 	d.http, err = httpapi.New(httpapi.Config{
-		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
+		Store: d.store, Admission: d.intake, Hub: &d.hub, Connectors: connectors, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
 		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})

@@ -71,6 +71,7 @@ func Examine(ctx context.Context, in Input) []Finding {
 	p := &patient{Input: in, cfg: in.Config, dir: in.Config.Path(in.Config.DataDir), client: wire.NewClient(nil, wire.Limits{FirstByte: in.Timeout})}
 	p.configuration()
 	p.secrets()
+	p.connectors()
 	p.directory()
 	began := time.Now()
 	p.space()

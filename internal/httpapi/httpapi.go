@@ -63,7 +63,9 @@ type Config struct {
 	Hub       *live.Hub
 	Routes    []api.Route // inventory, as shown
 	Tools     []api.Tool  // inventory, as shown
-	Version   string
+	// Connectors take events from outside.
+	Connectors Connectors
+	Version    string
 	// Files compare snapshots of workspaces. Nil: this node has none.
 	Files Files
 	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
@@ -142,15 +144,17 @@ type Handler struct {
 
 // server is what both doors share.
 type server struct {
-	cfg     Config
-	tokens  tokenCache
-	tails   tails
-	buffers sync.Pool              // of *bytes.Buffer, empty
-	streams chan struct{}          // one element for each open stream or wait
-	uploads chan struct{}          // one element for each file that comes in
-	reads   chan struct{}          // one element for each file that goes out
-	readers atomic.Int64           // of open event streams
-	openapi func() ([]byte, error) // made when somebody asks for it
+	cfg Config
+	// doorways are the connectors by name.
+	doorways map[string]*doorway
+	tokens   tokenCache
+	tails    tails
+	buffers  sync.Pool              // of *bytes.Buffer, empty
+	streams  chan struct{}          // one element for each open stream or wait
+	uploads  chan struct{}          // one element for each file that comes in
+	reads    chan struct{}          // one element for each file that goes out
+	readers  atomic.Int64           // of open event streams
+	openapi  func() ([]byte, error) // made when somebody asks for it
 }
 
 // New makes the handler. A Config that cannot work is an error.
@@ -158,7 +162,7 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
+	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
 	routes := table()
 	s.openapi = sync.OnceValues(func() ([]byte, error) { return document(routes, cfg.Version) })
 	return &Handler{server: s, mux: s.newMux(routes, false)}, nil

@@ -17,6 +17,7 @@ func table() []route {
 	all = append(all, assetRoutes()...)
 	all = append(all, logRoutes()...)
 	all = append(all, deliveryRoutes()...)
+	all = append(all, connectorRoutes()...)
 	return append(all, adminRoutes()...)
 }
 

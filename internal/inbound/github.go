@@ -43,7 +43,7 @@ func (c *Connector) github(ev *Event, seen *mapped, h http.Header, n canonjson.N
 			return unmapped("$."+member, "must be there: the event is "+kind)
 		}
 	}
-	if !c.wanted(ev.Name, githubEvents) {
+	if !c.wanted(ev.Name) {
 		return c.pass(ev)
 	}
 	if text(n, "sender", "type") == "Bot" && !c.Bots {

@@ -107,6 +107,14 @@ const (
 	varText      = "text"
 )
 
+// variables are those of the list that the kind has.
+func (c *Connector) variables(list ...string) []string {
+	if c.Kind != KindJSON {
+		return list
+	}
+	return slices.DeleteFunc(list, func(v string) bool { return v == varEvent || v == varThread || v == varText })
+}
+
 // Compile checks a Spec. The error is a *Mistake.
 func Compile(s Spec) (*Connector, error) {
 	c := &Connector{Spec: s}
@@ -203,14 +211,14 @@ func (c *Connector) checkSession() *Mistake {
 	}
 	var err error
 	if c.Key != "" {
-		if c.key, err = ParseTemplate(c.Key, varThread, varEvent); err != nil {
+		if c.key, err = ParseTemplate(c.Key, c.variables(varEvent, varThread)...); err != nil {
 			return &Mistake{"session.key", err.Error()}
 		}
 		if c.key.Fixed() {
 			return &Mistake{"session.key", "has no placeholder, so that all events have one session: that is session.fixed"}
 		}
 	}
-	if c.title, err = ParseTemplate(c.Title, varConnector, varEvent, varEventID, varThread); err != nil {
+	if c.title, err = ParseTemplate(c.Title, c.variables(varConnector, varEventID, varEvent, varThread)...); err != nil {
 		return &Mistake{"session.title", err.Error()}
 	}
 	return nil
@@ -231,7 +239,7 @@ func (c *Connector) checkInput() *Mistake {
 		return &Mistake{"input.pointer", err.Error()}
 	}
 	if c.Text != "" {
-		if c.text, err = ParseTemplate(c.Text, varConnector, varEvent, varEventID, varThread, varText); err != nil {
+		if c.text, err = ParseTemplate(c.Text, c.variables(varConnector, varEventID, varEvent, varThread, varText)...); err != nil {
 			return &Mistake{"input.text", err.Error()}
 		}
 	}
@@ -449,13 +457,35 @@ func (c *Connector) id(h http.Header, n canonjson.Node, fingerprint string) (str
 	return id, nil
 }
 
-// wanted says whether an event makes a run; chosen are those of the kind's own choice.
-func (c *Connector) wanted(name string, chosen []string) bool {
-	if c.Events != nil {
-		chosen = c.Events
-	}
+// wanted says whether an event makes a run.
+func (c *Connector) wanted(name string) bool {
+	list := c.Handles()
 	group, _, _ := strings.Cut(name, ".")
-	return slices.Contains(chosen, name) || slices.Contains(chosen, group)
+	return slices.Contains(list, name) || slices.Contains(list, group)
+}
+
+// Handles lists the events that make runs; nil: there is one kind.
+func (c *Connector) Handles() []string {
+	switch {
+	case c.Events != nil:
+		return c.Events
+	case c.Kind == KindGitHub:
+		return githubEvents
+	case c.Kind == KindSlack:
+		return slackEvents
+	}
+	return nil
+}
+
+// EventIDAt says where the id of an event is.
+func (c *Connector) EventIDAt() string {
+	switch {
+	case c.EventDigest:
+		return "digest of the body"
+	case c.EventHeader != "":
+		return "header " + c.EventHeader
+	}
+	return "body " + c.EventPointer
 }
 
 // pass ignores, or refuses, an event that makes no run.

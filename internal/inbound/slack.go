@@ -46,7 +46,7 @@ func (c *Connector) slack(ev *Event, seen *mapped, n canonjson.Node) error {
 	if channel := text(said, "channel_type"); kind == "message" && eventName(channel) && !strings.Contains(channel, ".") {
 		ev.Name += "." + channel
 	}
-	if !c.wanted(ev.Name, slackEvents) {
+	if !c.wanted(ev.Name) {
 		return c.pass(ev)
 	}
 	if ev.Ignored = c.slackPasses(n, said, kind); ev.Ignored != "" {

@@ -94,7 +94,7 @@ func placeholder(inner string, variables []string) (p part, err error) {
 			}
 		}
 		if p.variable == "" {
-			return p, mistakef("{{%.40s}} is neither a JSON pointer, which begins with /, nor one of %s", words[0], strings.Join(variables, ", "))
+			return p, mistakef("{{%.40s}} is neither a JSON pointer, which begins with /, nor a variable that there is here (%s)", words[0], strings.Join(variables, ", "))
 		}
 	}
 	for _, w := range words[1:] {
