@@ -154,7 +154,7 @@ func TestSlack(t *testing.T) {
 		"a bot said it":          with(`"user":"U2","bot_id":"B1"`),
 		"the app said it itself": with(`"user":"UBOT"`),
 		"a message of the subtype message_changed is nothing that somebody said": with(`"subtype":"message_changed","user":"U1"`),
-		"the message has no text": strings.Replace(direct, "hello", " ", 1),
+		"the message has no text":                               strings.Replace(direct, "hello", " ", 1),
 		"the connector does not take the event message.channel": strings.Replace(direct, `"im"`, `"channel"`, 1),
 		"the connector does not take the event reaction_added":  `{"type":"reaction_added","user":"U1"}`,
 	} {
