@@ -57,20 +57,16 @@ var (
 // together. A session that was erased has forgotten its events.
 func (a *Admission) Receive(ctx context.Context, in *Inbound) (Receipt, error) {
 	c := Caller{Actor: "connector " + in.Connector, UserID: in.User}
-	items, err := a.items(ctx, in.User, &in.Run)
-	if err != nil {
-		return Receipt{}, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, appendTime)
 	defer cancel()
 	for range conflicts {
-		if r, err := a.received(ctx, in); r.Run != "" || err != nil {
+		if r, err := a.Received(ctx, in); r.Run != "" || err != nil {
 			return r, err
 		}
 		if a.stopped.Load() {
 			return Receipt{}, errStopping
 		}
-		r, err := a.receive(ctx, c, in, items)
+		r, err := a.receive(ctx, c, in)
 		var dup *eventlog.DuplicateError
 		if !errors.As(err, &dup) && !conflicted(err) {
 			return r, err
@@ -86,8 +82,9 @@ func (a *Admission) CheckSession(req *api.CreateSession) error {
 	return err
 }
 
-// received looks an event up. No run: it is new.
-func (a *Admission) received(ctx context.Context, in *Inbound) (Receipt, error) {
+// Received looks an event up: Connector, User, EventHash and Fingerprint say which.
+// No run: it is new.
+func (a *Admission) Received(ctx context.Context, in *Inbound) (Receipt, error) {
 	row, err := a.cfg.Store.Inbound(ctx, in.User, in.Connector, in.EventHash)
 	switch {
 	case errors.Is(err, eventlog.ErrNotFound):
@@ -101,7 +98,11 @@ func (a *Admission) received(ctx context.Context, in *Inbound) (Receipt, error) 
 }
 
 // receive appends the run, behind the session that it may want.
-func (a *Admission) receive(ctx context.Context, c Caller, in *Inbound, items []item) (Receipt, error) {
+func (a *Admission) receive(ctx context.Context, c Caller, in *Inbound) (Receipt, error) {
+	items, err := a.items(ctx, in.User, &in.Run)
+	if err != nil {
+		return Receipt{}, err
+	}
 	p, err := a.place(ctx, c, in)
 	if err != nil {
 		return Receipt{}, err

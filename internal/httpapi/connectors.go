@@ -149,17 +149,20 @@ func (c *call) received(d *doorway) (*api.Received, error) {
 		return nil, problem.New(problem.Unavailable, "connector_unavailable", "the connector cannot take events now").Because(err)
 	}
 	if !d.Rules.Auth.Sealed() {
-		if err := c.believe(d, nil, secrets); err != nil {
-			return nil, err
-		}
+		err = d.Rules.Auth.Verify(c.r.Header, nil, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard)
+	} else {
+		err = d.Rules.Auth.Glance(c.r.Header, time.Now(), d.Rules.MaxAge)
+	}
+	if err != nil {
+		return nil, c.unbelieved(d, err)
 	}
 	body, err := c.receive(int64(d.Rules.BodyBytes))
 	if err != nil {
 		return nil, err
 	}
 	if d.Rules.Auth.Sealed() {
-		if err := c.believe(d, body, secrets); err != nil {
-			return nil, err
+		if err := d.Rules.Auth.Verify(c.r.Header, body, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard); err != nil {
+			return nil, c.unbelieved(d, err)
 		}
 	}
 	if !d.bucket.Take(time.Now()) {
@@ -167,7 +170,7 @@ func (c *call) received(d *doorway) (*api.Received, error) {
 	}
 	ev, err := d.Rules.Map(c.r.Header, body)
 	if err != nil {
-		return nil, err
+		return c.mapsNoMore(d, ev, err)
 	}
 	out := &api.Received{Outcome: api.InboundIgnored, Event: ev.Name, Reason: ev.Ignored}
 	switch {
@@ -199,14 +202,27 @@ func (c *call) received(d *doorway) (*api.Received, error) {
 	return out, nil
 }
 
-// believe verifies the sender. Why not is for the log alone.
-func (c *call) believe(d *doorway, body []byte, secrets []string) error {
-	err := d.Rules.Auth.Verify(c.r.Header, body, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard)
-	if err == nil {
-		return nil
+// mapsNoMore answers an event that does not map: one that was taken when it did is
+// still the run that it made.
+func (c *call) mapsNoMore(d *doorway, ev *inbound.Event, why error) (*api.Received, error) {
+	if ev == nil || ev.Hash == "" {
+		return nil, why
 	}
-	c.cfg.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "sender not believed", slog.String("connector", d.Rules.Name), slog.String("reason", err.Error()))
-	return errSender.Because(err)
+	r, err := c.cfg.Admission.Received(c.ctx(), d.admit(ev))
+	if err != nil {
+		return nil, err
+	}
+	if r.Run == "" {
+		return nil, why
+	}
+	return &api.Received{Outcome: api.InboundRepeated, Event: ev.Name, RunID: string(r.Run), SessionID: string(r.Session)}, nil
+}
+
+// unbelieved is the answer to a sender that is not believed. Why not is for the
+// log alone.
+func (c *call) unbelieved(d *doorway, why error) error {
+	c.cfg.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "sender not believed", slog.String("connector", d.Rules.Name), slog.String("reason", why.Error()))
+	return errSender.Because(why)
 }
 
 // admit is an event as admission takes it.

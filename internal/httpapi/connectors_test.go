@@ -308,6 +308,7 @@ func TestConnectorBodiesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Hub-Signature-256", "sha256="+macOf(hubSecret, "{}"))
 	res, err := w.server.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -316,6 +317,32 @@ func TestConnectorBodiesEnd(t *testing.T) {
 	if res.StatusCode != http.StatusRequestTimeout {
 		t.Errorf("status %d", res.StatusCode)
 	}
+}
+
+// An event that was taken stays taken when its mapping changes, also to one that it
+// does not meet (I-07).
+func TestConnectorMappingChanges(t *testing.T) {
+	text := ""
+	spec := func(c *Config) {
+		c.Connectors.List = []Connector{connectorOf(t, "default", inbound.Spec{Name: "plain", Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Fresh: true, Text: text})}
+	}
+	w := newWorld(t, spec)
+	auth := []string{"Authorization", "Bearer " + hubSecret}
+	made := into[api.Received](w.post("plain", `{"id":"1"}`, auth...).want(202))
+	text = "{{/host}}"
+	cfg := w.handler.server.cfg
+	spec(&cfg)
+	handler, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.handler = handler
+	w.server.Config.Handler = handler
+	if again := into[api.Received](w.post("plain", `{"id":"1"}`, auth...).want(200)); again.RunID != made.RunID || again.Outcome != api.InboundRepeated {
+		t.Errorf("%+v", again)
+	}
+	w.post("plain", `{"id":"1","other":1}`, auth...).want(409, "event_conflict")
+	w.post("plain", `{"id":"2"}`, auth...).want(422, "mapping_failed")
 }
 
 func TestConnectorsAreShown(t *testing.T) {

@@ -318,7 +318,8 @@ func (c *Connector) Alias(key string) string {
 }
 
 // Map says what an event is mapped to. Whoever calls it has verified the sender.
-// The error is a *problem.Error.
+// The error is a *problem.Error. With one there may be an event all the same:
+// it has an id and a fingerprint, and does not map now.
 func (c *Connector) Map(h http.Header, body []byte) (*Event, error) {
 	if media, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || media != "application/json" {
 		return nil, problem.New(problem.Invalid, CodeMedia, "an event must be sent with Content-Type: application/json")
@@ -336,8 +337,11 @@ func (c *Connector) Map(h http.Header, body []byte) (*Event, error) {
 		n = without(n, "token") // a secret of Slack's, from before there were signatures
 		err = c.slack(ev, &seen, n)
 	}
-	if err != nil || ev.Challenge != "" {
-		return ev, err
+	if err != nil {
+		return nil, err
+	}
+	if ev.Challenge != "" {
+		return ev, nil
 	}
 	canonical := n.Append(nil)
 	sum := sha256.Sum256(canonical)

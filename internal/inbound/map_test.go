@@ -336,8 +336,8 @@ func FuzzMap(f *testing.F) {
 			ev, err := c.Map(h, body)
 			var p *problem.Error
 			if err != nil {
-				if !errors.As(err, &p) || p.Kind == problem.Internal {
-					t.Fatalf("an error of another kind: %v", err)
+				if !errors.As(err, &p) || p.Kind == problem.Internal || ev != nil && ev.Hash == "" {
+					t.Fatalf("an error of another kind: %v %+v", err, ev)
 				}
 				continue
 			}
@@ -383,6 +383,9 @@ func FuzzVerify(f *testing.F) {
 		h.Add(name2, value2)
 		for _, auth := range sealing {
 			err := auth.Verify(h, body, secretsOf(auth), now, 0, verifyStandard)
+			if err == nil && auth.Glance(h, now, 0) != nil {
+				t.Fatalf("%s: what is good is bad at a glance: %v", auth, h)
+			}
 			if err == nil {
 				// Only what the sender itself would have sent.
 				want := signed(auth, string(body), now)

@@ -85,6 +85,12 @@ func TestSendersAreBelieved(t *testing.T) {
 		if err := verify(h, body, secrets...); err != nil {
 			t.Errorf("%s: %v", auth, err)
 		}
+		if err := auth.Glance(h, now, 0); err != nil {
+			t.Errorf("%s at a glance: %v", auth, err)
+		}
+		if err := auth.Glance(http.Header{}, now, 0); (err != nil) != auth.Sealed() {
+			t.Errorf("%s without headers at a glance: %v", auth, err)
+		}
 		if err := verify(h, body, secrets[1]); err != nil {
 			t.Errorf("%s with one secret: %v", auth, err)
 		}
@@ -131,6 +137,9 @@ func TestSignaturesAge(t *testing.T) {
 			h := signed(auth, "{}", now.Add(offset))
 			if err := auth.Verify(h, []byte("{}"), secretsOf(auth), now, inbound.DefaultMaxAge, verifyStandard); (err == nil) != good {
 				t.Errorf("%s, %s away: %v", auth, offset, err)
+			}
+			if err := auth.Glance(h, now, inbound.DefaultMaxAge); (err == nil) != good {
+				t.Errorf("%s, %s away, at a glance: %v", auth, offset, err)
 			}
 		}
 	}
