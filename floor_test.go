@@ -26,7 +26,7 @@ var floors = map[string]int{
 	"internal/event": 2, "api": 2, "internal/models": 2,
 	// 3 rules
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
-	"internal/dialect": 3, "internal/inbound": 3,
+	"internal/dialect": 3, "internal/inbound": 3, "internal/replyto": 3,
 	// 4 core
 	"internal/session": 4, "internal/outbox": 4, "internal/timeline": 4, "internal/span": 4,
 	// 5 views
@@ -41,6 +41,7 @@ var floors = map[string]int{
 	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7,
 	"internal/provider/gemini": 7, "internal/provider/geministub": 7,
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
+	"internal/mail": 7, "internal/natsout": 7, "internal/plugin": 7, "internal/fileout": 7,
 	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7, "internal/bus": 7,
 	// 8 wiring
 	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8,

@@ -61,14 +61,6 @@ type RoutePolicy struct {
 	Model string `json:"model,omitempty"`
 }
 
-// ReplyTarget is where an answer goes. Secret is the name of a configured secret.
-type ReplyTarget struct {
-	Type    string            `json:"type"` // webhook
-	URL     string            `json:"url"`
-	Secret  string            `json:"secret,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-}
-
 // ReplyTargets is the body of PUT /v1/sessions/{s}/reply-targets.
 type ReplyTargets struct {
 	ReplyTargets []ReplyTarget `json:"reply_targets"`

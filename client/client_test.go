@@ -82,7 +82,11 @@ func newDaemon(t *testing.T) *daemon {
 			Route: func(string, string) (event.Route, error) {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 			},
-			CheckTarget: func(event.ReplyTarget) error { return nil }}),
+			CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
+			TryTarget: func(context.Context, event.DeliveryID, event.ReplyTarget, []byte) admission.Tried {
+				return admission.Tried{Delivered: true}
+			}}),
+		SigningKey: func(context.Context, string) ([]string, error) { return []string{"whpk_x"}, nil },
 		Metrics:    func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
 		Files:      trees{},
 		Routes:     []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
@@ -248,6 +252,12 @@ func TestEveryOperation(t *testing.T) {
 		if _, err := c.Diff(ctx, "a.b", q); err == nil {
 			t.Errorf("%+v is taken", q)
 		}
+	}
+	if got := must(c.TestTarget(ctx, &api.ReplyTarget{Type: "webhook", URL: "https://a.test"}))(t); !got.Delivered || got.TargetID != string(event.TargetIDFor("ann", "webhook", "https://a.test")) {
+		t.Errorf("test %+v", got)
+	}
+	if got := must(c.SigningKey(ctx, "hook"))(t); got.Secret != "hook" || len(got.PublicKeys) != 1 {
+		t.Errorf("key %+v", got)
 	}
 	target := event.TargetIDFor("ann", "webhook", "u")
 	dlv := event.DeliveryIDFor(event.RunID(run.ID), target, 1)

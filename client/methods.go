@@ -266,6 +266,19 @@ func (c *Client) Receive(ctx context.Context, name string, headers http.Header, 
 	return call[api.Received](ctx, c, r)
 }
 
+// TestTarget sends a test to a reply target and tells what came of it, also when it
+// failed.
+func (c *Client) TestTarget(ctx context.Context, target *api.ReplyTarget) (*api.TargetTest, error) {
+	r := to(http.MethodPost, "v1", "targets", "test").with("user_id", c.user)
+	r.body = api.TestTarget{Target: *target}
+	return call[api.TargetTest](ctx, c, r)
+}
+
+// SigningKey reads the public keys of a secret that signs webhooks with ed25519.
+func (c *Client) SigningKey(ctx context.Context, secret string) (*api.SigningKey, error) {
+	return call[api.SigningKey](ctx, c, to(http.MethodGet, "v1", "signing-keys", secret))
+}
+
 // CreateToken creates a token, whose text is in the answer this once.
 func (c *Client) CreateToken(ctx context.Context, req *api.CreateToken) (*api.Token, error) {
 	r := to(http.MethodPost, "v1", "tokens")

@@ -6,7 +6,6 @@ import (
 	"reflect"
 
 	"github.com/holdfast-dev/holdfast/api"
-	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/problem"
@@ -40,8 +39,8 @@ type Receipt struct {
 	Session event.SessionID
 	Created bool // false: a repeat, and the run was there
 	Made    bool // the session was made for it
-	// Remembered: the targets are the session's now. NotRemembered says why not,
-	// where they were asked to be.
+	// Remembered: the targets are the session's now. NotRemembered is why not, where
+	// they were asked to be: one of the Reason constants.
 	Remembered    bool
 	NotRemembered string
 }
@@ -77,8 +76,8 @@ func (a *Admission) Receive(ctx context.Context, in *Inbound) (Receipt, error) {
 }
 
 // CheckSession says what of a session that is to be made would be refused.
-func (a *Admission) CheckSession(req *api.CreateSession) error {
-	_, err := a.settings(req)
+func (a *Admission) CheckSession(ctx context.Context, user string, req *api.CreateSession) error {
+	_, err := a.settings(ctx, user, req)
 	return err
 }
 
@@ -108,19 +107,14 @@ func (a *Admission) receive(ctx context.Context, c Caller, in *Inbound) (Receipt
 		return Receipt{}, err
 	}
 	r := Receipt{Session: p.row.ID, Created: true, Made: p.made}
-	if in.Remember && in.Run.ReplyTargets != nil {
-		if r.Remembered, err = a.remember(ctx, c, in, p); err != nil {
-			return Receipt{}, err
-		}
-		if !r.Remembered {
-			r.NotRemembered = "the session is not idle"
-		}
-	}
-	d, blobs, err := a.draft(c, p.row.ID, int(p.row.SettingsVersion), &p.set, &in.Run, items)
+	sub := &Submission{Request: &in.Run, Source: SourceConnector, SaveTargets: in.Remember}
+	d, blobs, err := a.draft(ctx, c, &p.row, &p.set, sub, items)
 	if err != nil {
 		return Receipt{}, err
 	}
-	d.Source = SourceConnector
+	if r.Remembered, r.NotRemembered, err = a.remember(ctx, c, sub, p, d); err != nil {
+		return Receipt{}, err
+	}
 	d.Idempotency = &event.IdempotencyKey{Fingerprint: in.Fingerprint, KeyHash: in.EventHash, Operation: event.ConnectorOperation(in.Connector)}
 	if in.Dry {
 		if p.made {
@@ -165,7 +159,7 @@ func (a *Admission) place(ctx context.Context, c Caller, in *Inbound) (*place, e
 	}
 	req := *in.Session
 	req.ID = in.Ref
-	set, err := a.settings(&req)
+	set, err := a.settings(ctx, in.User, &req)
 	if err != nil {
 		return nil, err
 	}
@@ -192,27 +186,22 @@ func (a *Admission) existing(ctx context.Context, row eventlog.SessionRow) (*pla
 
 // remember makes the run's explicit reply targets those of the session, in the
 // run's own append, if no run of the session is under way (I-08).
-func (a *Admission) remember(ctx context.Context, c Caller, in *Inbound, p *place) (bool, error) {
-	targets, err := a.replyTargets(*in.Run.ReplyTargets)
-	if err != nil {
-		return false, err
+func (a *Admission) remember(ctx context.Context, c Caller, sub *Submission, p *place, d *event.RunCreated) (saved bool, why string, err error) {
+	if sub.SaveTargets && sub.Request.ReplyTargets != nil {
+		if p.made {
+			p.before[0].Data.(*event.SessionCreated).Settings.ReplyTargets = d.ReplyTargets
+			return true, "", nil
+		}
+		if reflect.DeepEqual(d.ReplyTargets, p.set.ReplyTargets) {
+			return true, "", nil
+		}
 	}
-	if p.made {
-		d := p.before[0].Data.(*event.SessionCreated)
-		d.Settings.ReplyTargets, p.set.ReplyTargets = targets, targets
-		return true, nil
+	save, why, err := a.savesTargets(ctx, p.row.ID, sub)
+	if !save || err != nil {
+		return false, why, err
 	}
-	if reflect.DeepEqual(targets, p.set.ReplyTargets) {
-		return true, nil
-	}
-	if n, err := a.cfg.Store.Pending(ctx, p.row.ID, 1); err != nil || n > 0 {
-		return false, err
-	}
-	p.row.SettingsVersion++
-	p.set.ReplyTargets = targets
-	p.before = append(p.before, event.Event{SessionID: p.row.ID, UserID: p.row.UserID, Data: &event.SessionUpdated{
-		Actor: c.Actor, Changed: []string{"reply_targets"}, Settings: event.Settings{ReplyTargets: targets}, Version: int(p.row.SettingsVersion),
-	}})
-	p.require = append(p.require, eventlog.Condition{Table: derived.Queue, Where: []derived.Col{{Name: "session_id", Value: string(p.row.ID)}}, Absent: true})
-	return true, nil
+	updated, rests := savedTargets(c, &p.row, d.ReplyTargets)
+	d.SettingsVersion++
+	p.before, p.require = append(p.before, updated), append(p.require, rests)
+	return true, "", nil
 }

@@ -158,7 +158,7 @@ func TestEventsOverCrashes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dying := admission.New(admission.Config{Store: lossy{d.store, commits}, Tools: set, Random: zeros{}, CheckTarget: func(event.ReplyTarget) error { return nil },
+		dying := admission.New(admission.Config{Store: lossy{d.store, commits}, Tools: set, Random: zeros{}, CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
 			Route: func(string, string) (event.Route, error) {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 			}})
@@ -232,7 +232,7 @@ func TestEventsAndSessions(t *testing.T) {
 		in := arrival("e5", "go")
 		change(in.Session)
 		d.noReceipt(code, in)
-		if err := d.CheckSession(in.Session); !problem.Is(err, code) {
+		if err := d.CheckSession(t.Context(), "ann", in.Session); !problem.Is(err, code) {
 			t.Errorf("check: %v", err)
 		}
 	}
@@ -264,7 +264,7 @@ func TestConnectorsRememberTargets(t *testing.T) {
 	if !r.Remembered || !strings.Contains(targets(), "one.test") {
 		t.Errorf("a new session: %+v %s", r, targets())
 	}
-	if r := d.receive(at("e2", "https://two.test")); r.Remembered || r.NotRemembered == "" || strings.Contains(targets(), "two.test") {
+	if r := d.receive(at("e2", "https://two.test")); r.Remembered || r.NotRemembered != admission.ReasonBusy || strings.Contains(targets(), "two.test") {
 		t.Errorf("not idle: %+v %s", r, targets())
 	}
 	if r := d.receive(at("e3", "https://one.test")); !r.Remembered { // they are the session's

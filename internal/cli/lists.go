@@ -112,7 +112,7 @@ func (a *app) targetsCommand() *cobra.Command {
 			}
 			return a.print(t)
 		})}
-	return group("targets", "Look at receivers", list, show)
+	return group("targets", "Look at receivers, and try one", list, show, a.testTargetCommand(), a.keygenCommand())
 }
 
 func (a *app) nodesCommand() *cobra.Command {

@@ -225,6 +225,24 @@ type Targets struct {
 	// AllowPrivate lists the networks (CIDR) that webhooks and HTTP tools may
 	// reach besides public addresses. Default: none.
 	AllowPrivate []string `yaml:"allow_private"`
+	// Fallback is where answers go whose run and session name no targets, each
+	// written as in the API, see targets.md. Default: nowhere.
+	Fallback []ReplyTarget `yaml:"fallback"`
+	// Folders are the folders into which targets of type file may write, by name.
+	// Default: none.
+	Folders map[string]string `yaml:"folders"`
+	// Stdout lets targets of type stdout write to the daemon's standard output. Default false.
+	Stdout bool `yaml:"stdout"`
+	// Mail are the servers that targets of type mail send through, by name. Default: none.
+	Mail map[string]MailServer `yaml:"mail"`
+	// NATS are the servers that targets of type nats publish to, by name. Default: none.
+	NATS map[string]NATSServer `yaml:"nats"`
+	// Plugins are the executables that targets of type plugin run, by name. Default: none.
+	Plugins map[string]Plugin `yaml:"plugins"`
+	// MaxHops is how many runs may answer into a session one after the other, by
+	// targets of type session, before the next answer is refused: the end of a
+	// loop. Default 8.
+	MaxHops int `yaml:"max_hops"`
 }
 
 // Tool declares a tool, or a set of tools.

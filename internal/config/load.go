@@ -196,6 +196,7 @@ func (c *Config) References() []Reference {
 			out = append(out, Reference{key, a.Ref})
 		}
 	}
+	out = append(out, c.targetReferences()...)
 	for h, r := range c.Telemetry.Headers {
 		out = append(out, Reference{"telemetry.headers." + h, r})
 	}

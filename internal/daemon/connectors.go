@@ -19,14 +19,14 @@ import (
 
 // makeConnectors makes the configured connectors. What the intake would refuse of
 // a template or of reply targets is a mistake of the file, told at the start.
-func (d *Daemon) makeConnectors() (httpapi.Connectors, error) {
+func (d *Daemon) makeConnectors(ctx context.Context) (httpapi.Connectors, error) {
 	out := httpapi.Connectors{Standard: verifyStandard, Counted: d.metrics.Received}
 	for _, name := range slices.Sorted(maps.Keys(d.cfg.SessionTemplates)) {
 		t, cerr := d.cfg.Template(name)
 		if cerr != nil {
 			return out, cerr
 		}
-		if err := d.intake.CheckSession(t); err != nil {
+		if err := d.intake.CheckSession(ctx, admission.DefaultUser, t); err != nil {
 			return out, d.cfg.Mistake("session_templates."+name, "%s", problem.Of(err).Detail)
 		}
 	}
@@ -47,7 +47,7 @@ func (d *Daemon) makeConnectors() (httpapi.Connectors, error) {
 			return out, cerr
 		}
 		if one.Targets != nil {
-			if err := d.intake.CheckSession(&api.CreateSession{ReplyTargets: *one.Targets}); err != nil {
+			if err := d.intake.CheckSession(ctx, one.User, &api.CreateSession{ReplyTargets: *one.Targets}); err != nil {
 				return out, d.cfg.Mistake("connectors."+name+".reply_targets", "%s", problem.Of(err).Detail)
 			}
 		}

@@ -169,7 +169,7 @@ routes: {main: {provider: openai_compatible, base_url: "http://127.0.0.1:1/v1", 
 	for text, want := range map[string]string{
 		hub + "session_templates: {t: {tools: [gone]}}\n":                                                                       "holdfast.yaml:4:24: session_templates.t: no configured tool is named gone",
 		hub + "session_templates: {t: {reply_targets: [{type: webhook, url: \"http://127.0.0.1/\"}]}}":                          "session_templates.t: 127.0.0.1 is no public address",
-		strings.Replace(hub, "session:", "reply_targets: [{type: pigeon, url: x}], session:", 1) + "session_templates: {t: {}}": "connectors.hub.reply_targets: the type of a reply target must be webhook",
+		strings.Replace(hub, "session:", "reply_targets: [{type: pigeon, url: x}], session:", 1) + "session_templates: {t: {}}": "connectors.hub.reply_targets: the type of a reply target must be one of",
 		hub + "session_templates: {t: {title: fine}}\n":                                                                         "",
 	} {
 		if err := open(text); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

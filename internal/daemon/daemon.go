@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,7 +37,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/version"
-	"github.com/holdfast-dev/holdfast/internal/webhook"
 )
 
 // Store is what the rooms share.
@@ -83,6 +83,10 @@ type Options struct {
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Tools are added to the configured ones.
 	Tools []tool.Tool
+	// Stdout is where targets of type stdout write; default the process's own. Roots
+	// are the authorities that mail servers are trusted by; default the system's.
+	Stdout io.Writer
+	Roots  *x509.CertPool
 }
 
 // Daemon is one process life of a node.
@@ -216,12 +220,16 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	d.lane = lane.New(lane.Config{
 		Driver: eng, Tenure: leased, Take: d.store.Take, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
 	})
-	sender := webhook.NewSender(webhook.Config{Timeout: d.cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
-	d.closers = append(d.closers, sender.Close)
-	send, err := newSend(d.cfg, sender, opt.Random)
+	ways, err := newWays(d.cfg, guard, d.store, &opt)
 	if err != nil {
 		return err
 	}
+	d.closers = append(d.closers, ways.close)
+	fallback, err := ways.fallback(ctx)
+	if err != nil {
+		return err
+	}
+	send := ways.send
 	if opt.Send != nil {
 		send = opt.Send
 	}
@@ -237,16 +245,17 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: checkTarget(d.cfg, guard), Forget: forget(d.cfg, d.files), Random: opt.Random,
-		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.check, Fallback: fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
+		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, Hops: d.cfg.Targets.MaxHops, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
-	connectors, err := d.makeConnectors()
+	ways.answer = d.intake.Answer // before anything is sent
+	connectors, err := d.makeConnectors(ctx)
 	if err != nil {
 		return err
 	}
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Connectors: connectors, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
-		Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
+		SigningKey: ways.signingKey, Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 	})
 	return err

@@ -56,9 +56,13 @@ type Result struct {
 	Delivered  bool
 	Code       string // stable word for a failure
 	Status     int
-	RetryAfter time.Duration
-	Permanent  bool   // no further attempt can help
-	Detail     string // for the daemon's log, safe
+	RetryAfter time.Duration // that the receiver asked for
+	Permanent  bool          // no further attempt can help, whatever its class says
+	Gone       bool          // the receiver is gone for good: its target is paused
+	Detail     string        // for the daemon's log, safe
+	// Excerpt is the beginning of a failed attempt's answer, bounded, and without
+	// anything secret that was sent.
+	Excerpt []byte
 }
 
 // Sender makes one attempt. It never retries, and returns promptly when ctx ends.

@@ -80,6 +80,9 @@ const (
 	TypeDeliveryDeadLettered   Type = "delivery.dead_lettered"
 	TypeDeliveryReplayed       Type = "delivery.replayed"
 	TypeDeliveryResolved       Type = "delivery.resolved"
+
+	TypeTargetTestStarted Type = "target.test.started"
+	TypeTargetTestEnded   Type = "target.test.ended"
 )
 
 // Live-only kinds: they are shown to subscribers, never enter the log and
@@ -173,6 +176,9 @@ var catalog = map[Type]entry{
 	TypeDeliveryDeadLettered:   current[DeliveryDeadLettered](1),
 	TypeDeliveryReplayed:       current[DeliveryReplayed](1),
 	TypeDeliveryResolved:       current[DeliveryResolved](1),
+
+	TypeTargetTestStarted: current[TargetTestStarted](1),
+	TypeTargetTestEnded:   current[TargetTestEnded](1),
 }
 
 // Types lists the catalogue, sorted.

@@ -10,6 +10,7 @@ import (
 type RunCreated struct {
 	Actor           string          `json:"actor,omitzero"`
 	Compaction      *Compaction     `json:"compaction,omitzero"` // absent: never
+	Hops            int             `json:"hops,omitzero"`       // how many runs answered into a session, one into the next, before this one
 	Idempotency     *IdempotencyKey `json:"idempotency,omitzero"`
 	Input           []InputItem     `json:"input"`
 	InputContract   string          `json:"input_contract,omitzero"` // digest of the contract that the input met

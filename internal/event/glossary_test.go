@@ -27,7 +27,9 @@ var glossary = map[string]string{
 	"decision": "`allow` or `reject`", "confined": "effects stay in the session's workspace", "changed": "the members that change", "call_id": "the call",
 	"cache_write": "tokens written to the vendor's cache", "cache_read": "tokens read from the vendor's cache", "budget": "how many are allowed",
 	"body": "blob of the exact bytes", "attempts": "attempts in all", "arguments": "the canonical arguments", "after_ms": "after so many milliseconds",
-	"address": "blob of the target's address",
+	"address": "blob of the target's address", "folder": "name of the folder, of a file", "format": "of a webhook's body", "path": "of the file in its folder",
+	"plugin": "name of the plugin", "server": "name of the mail or NATS server", "session": "the session that it is submitted to", "signing": "`hmac` or `ed25519`",
+	"subject": "of the mail, or the NATS subject", "to": "the mail's receivers", "url_secret": "name of the secret that holds the address",
 
 	"TokenUsage.input": "input tokens, cached ones included", "TokenUsage.output": "output tokens, reasoning included",
 	"Totals.tools": "tool calls asked for", "ModelCallFailed.output": "some of the answer had come", "ModelCallFailed.code": "the vendor's own code",

@@ -59,7 +59,7 @@ var codes = map[string]code{
 	"invalid_model":                      {[]int{400}, "The name of the model is too long."},
 	"invalid_on_doubt":                   {[]int{400}, "`on_doubt` is neither `ask` nor `continue`."},
 	"invalid_parameter":                  {[]int{400}, "A query parameter or header has a value that it cannot take."},
-	"invalid_reply_target":               {[]int{400}, "A reply target is of an unknown type."},
+	"invalid_reply_target":               {[]int{400}, "A reply target is of an unknown type, or has not the form of its type."},
 	"invalid_resolution":                 {[]int{400}, "The resolution is none of `completed`, `failed` and `retry`."},
 	"invalid_role":                       {[]int{400}, "The role is none of `reader`, `operator` and `admin`."},
 	"invalid_session_id":                 {[]int{400}, "The caller's id for the session has not the form of one."},
@@ -97,7 +97,11 @@ var codes = map[string]code{
 	"settings_conflict":                  {[]int{409}, "The session is being changed by others; try again."},
 	"stopping":                           {[]int{503}, "The daemon is stopping; try again when it is back."},
 	"store_unavailable":                  {[]int{503}, "The daemon cannot reach its database, or cannot write, now; try again, under an `Idempotency-Key` where work must not be done twice."},
-	"target_not_allowed":                 {[]int{400, 422}, "The address of a reply target is not public and not in `targets.allow_private`."},
+	"target_not_allowed":                 {[]int{400, 422}, "The address of a reply target is not public and not in `targets.allow_private`; or the configuration does not allow its receiver or subject."},
+	"target_not_configured":              {[]int{400}, "A reply target names a server, folder or plugin that the configuration does not have, or the standard output, which is closed."},
+	"too_many_tests":                     {[]int{429}, "Too many test deliveries are in flight."},
+	"secret_unavailable":                 {[]int{409}, "A secret that is needed now cannot be read."},
+	"signing_key_not_found":              {[]int{404}, "No secret of this name holds an ed25519 key."},
 	"target_not_found":                   {[]int{404}, "There is no such target that the caller may see."},
 	"thread_id_too_large":                {[]int{413}, "`thread_id` is too long."},
 	"timeout":                            {[]int{503}, "The request was given up; its outcome is not known."},
@@ -124,7 +128,7 @@ var (
 	inputCodes   = []string{"input_contract_schema_unsupported"}
 	outputCodes  = []string{"output_contract_schema_unsupported"}
 	routeCodes   = []string{"unknown_route", "invalid_model"}
-	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "signing_secret_required", "unknown_secret"}
+	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "target_not_configured", "signing_secret_required", "unknown_secret", "secret_unavailable", "session_not_found", "session_erased", "session_closed"}
 	changeCodes  = []string{"session_closed", "settings_conflict"}
 	assetCodes   = []string{"asset_quota", "asset_too_large", "empty_asset", "unsupported_asset_type"}
 	replayCodes  = []string{"delivery_state_conflict"}
@@ -153,7 +157,7 @@ var codesOf = map[string][]string{
 	"getAssetBytes":        {"too_many_uploads"},
 	"submitRun": slices.Concat(routeCodes, targetCodes, streamsCodes, assetCodes, []string{"asset_not_found", "asset_not_supported", "invalid_input", "input_too_large", "input_contract_violated", "invalid_idempotency_key", "idempotency_conflict",
 		"invalid_max_turns", "invalid_metadata", "queue_full", "session_busy", "session_closed", "unknown_tool", "settings_conflict"}),
-	"receiveEvent": slices.Concat(routeCodes, targetCodes, []string{"connector_not_found", "connector_busy", "connector_unavailable", "event_conflict", "event_id_required", "event_not_handled", "mapping_failed",
+	"receiveEvent": slices.Concat(routeCodes, slices.DeleteFunc(slices.Clone(targetCodes), func(code string) bool { return code == "session_erased" }), []string{"connector_not_found", "connector_busy", "connector_unavailable", "event_conflict", "event_id_required", "event_not_handled", "mapping_failed",
 		"reply_target_refused", "sender_unknown", "session_unavailable", "invalid_json", "unsupported_media_type", "body_too_large", "input_contract_violated", "invalid_input", "input_too_large",
 		"queue_full", "session_busy", "session_closed", "unknown_tool"}),
 	"testConnector":    {"connector_not_found", "connector_unavailable"},
@@ -166,6 +170,8 @@ var codesOf = map[string][]string{
 	"getSessionDiff":   {"run_not_found", "no_snapshots", "snapshot_elsewhere", "snapshot_gone", "diff_too_wide", "diff_busy"},
 	"replayDelivery":   replayCodes,
 	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
+	"testTarget":       slices.Concat(targetCodes, []string{"too_many_tests", "wrong_user"}),
+	"getSigningKey":    {"signing_key_not_found", "secret_unavailable"},
 	"createToken":      {"invalid_role", "name_too_large"},
 	"readyz":           {"not_ready"},
 	"listNodes":        {"unbound_token_required"},

@@ -271,6 +271,9 @@ func inboundStatus(err error) error {
 	if errors.As(err, &finer) || !errors.As(err, &p) {
 		return err
 	}
+	if p.Kind == problem.Gone { // 410 would tell a sender to send nothing any more
+		return problem.New(problem.Unavailable, "session_unavailable", "a session that the connector needs was erased").Because(err)
+	}
 	switch p.Code {
 	case inbound.CodeMedia:
 		return withStatus(http.StatusUnsupportedMediaType, p)

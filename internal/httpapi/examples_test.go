@@ -74,8 +74,8 @@ func newStory(t *testing.T, ctx context.Context) *story {
 		Metrics: func() ([]byte, error) {
 			return []byte("# HELP holdfast_active_sessions Sessions that are worked on now.\n# TYPE holdfast_active_sessions gauge\nholdfast_active_sessions 1\n"), nil
 		},
-		Price:      func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
-		Files:      oneFile{},
+		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
+		Files: oneFile{}, SigningKey: signingKey,
 		Connectors: Connectors{List: exampleConnectors(t)},
 	})
 	if err != nil {
@@ -379,6 +379,11 @@ func (s *story) runs(ses string) {
 	s.call("listTargets", 200, nil, "status", "dead_lettered")
 	s.call("getTarget", 200, nil, "target", string(target))
 	s.call("getTarget", 404, nil, "target", "tgt_none")
+	s.call("testTarget", 200, `{"target":{"type":"webhook","url":"https://hook.example/answers"}}`)
+	s.call("testTarget", 200, `{"target":{"type":"webhook","url":"https://down.example/answers","format":"cloudevents"}}`)
+	s.call("testTarget", 400, `{"target":{"type":"webhook"}}`)
+	s.call("getSigningKey", 200, nil, "key", "hook")
+	s.call("getSigningKey", 404, nil, "key", "none")
 	s.call("replayDelivery", 202, `{"reason":"the receiver has the secret now"}`, "d", string(dlv))
 	s.call("replayDelivery", 409, `{}`, "d", string(dlv))
 	s.call("resolveDelivery", 200, `{"reason":"the receiver is gone"}`, "d", string(dlv))

@@ -88,9 +88,9 @@ func newDoor(t *testing.T, change ...func(*Config)) *world {
 	})
 	cfg := Config{
 		Store: w.store, Hub: w.hub, Version: "test", Logger: slog.New(slog.NewTextHandler(w.logs, nil)), Stopping: w.stop,
-		Admission: admissionOf(t, w.store, admission.Limits{}),
-		Routes:    []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
-		Tools:     []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
+		Admission: admissionOf(t, w.store, admission.Limits{}), SigningKey: signingKey,
+		Routes: []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
+		Tools:  []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
 	}
 	for _, user := range []string{"ann", "bob"} {
 		cfg.Connectors.List = append(cfg.Connectors.List, connectorOf(t, user, inbound.Spec{
@@ -132,12 +132,26 @@ func admissionOf(t *testing.T, store *sqlite.Store, limits admission.Limits) *ad
 			}
 			return event.Route{Name: "main", Provider: "scripted", Model: orDefault(model, "m")}, nil
 		},
-		CheckTarget: func(t event.ReplyTarget) error {
+		CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) {
 			if t.Type != "webhook" {
-				return problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
+				return t, problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
 			}
-			return nil
+			return t, nil
+		},
+		TryTarget: func(_ context.Context, _ event.DeliveryID, t event.ReplyTarget, _ []byte) admission.Tried {
+			if strings.Contains(t.URL, "down") {
+				return admission.Tried{Code: "http_503", Status: 503, Detail: "the receiver answered with status 503", Excerpt: []byte("later")}
+			}
+			return admission.Tried{Delivered: true, Status: 204}
 		}})
+}
+
+// signingKey is one key, of the secret named hook.
+func signingKey(_ context.Context, secret string) ([]string, error) {
+	if secret != "hook" {
+		return nil, problem.New(problem.NotFound, "signing_key_not_found", "no secret of this name holds an ed25519 key")
+	}
+	return []string{"whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="}, nil
 }
 
 // token stores a token and gives its text.

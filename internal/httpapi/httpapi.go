@@ -70,6 +70,9 @@ type Config struct {
 	Files Files
 	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
 	Price func(route string) (timeline.Price, bool)
+	// SigningKey gives the public keys of a secret that signs with ed25519, the current
+	// one first; its error is a *problem.Error. Nil: there are none.
+	SigningKey func(ctx context.Context, secret string) ([]string, error)
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
 	Ready func() error

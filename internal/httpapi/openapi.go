@@ -128,6 +128,7 @@ var pathTexts = map[string]string{
 	"a":      "An asset: its `ast_…` id.",
 	"target": "A receiver: its `tgt_…` id.",
 	"name":   "A connector: its name in the configuration.",
+	"key":    "The name of a secret.",
 	"ref":    "A digest (`sha256:…`).",
 }
 

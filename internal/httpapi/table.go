@@ -18,6 +18,7 @@ func table() []route {
 	all = append(all, logRoutes()...)
 	all = append(all, deliveryRoutes()...)
 	all = append(all, connectorRoutes()...)
+	all = append(all, wayRoutes()...)
 	return append(all, adminRoutes()...)
 }
 
@@ -25,7 +26,7 @@ func sessionRoutes() []route {
 	return []route{
 		{method: "POST", path: "/v1/sessions", id: "createSession", role: operator, summary: "Create a session",
 			notes:  "Every member is optional. `id` is the caller's own name for the session, unique per user; the daemon makes the `ses_…` id. Both name the session in paths.",
-			action: takes(createSession), answers: []answer{gives[api.Session](201, "The session; Location names it.")}, fails: []int{409}},
+			action: takes(createSession), answers: []answer{gives[api.Session](201, "The session; Location names it.")}, fails: []int{404, 409, 410}},
 		{method: "GET", path: "/v1/sessions", id: "listSessions", role: reader, summary: "List sessions, newest first",
 			notes: "Instructions of more than 16 KiB are left out here; the session itself has them.",
 			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`open` or `closed`."},

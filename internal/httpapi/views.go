@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/replyto"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
@@ -89,8 +90,8 @@ func routePolicy(set *event.Settings) *api.RoutePolicy {
 
 func replyTargets(set *event.Settings) []api.ReplyTarget {
 	out := make([]api.ReplyTarget, len(set.ReplyTargets))
-	for i, t := range set.ReplyTargets {
-		out[i] = api.ReplyTarget{Type: t.Type, URL: t.URL, Secret: t.Secret, Headers: t.Headers}
+	for i := range set.ReplyTargets {
+		out[i] = replyto.Show(&set.ReplyTargets[i])
 	}
 	return out
 }

@@ -123,6 +123,7 @@ type Message struct {
 	OutputKind string
 	Text       string          // canonical JSON of a structured output
 	Structured canonjson.Value // nil for a text
+	Hops       int             // of the run; see event.RunCreated
 }
 
 // Body is the canonical JSON that every attempt sends (RFC 8785), so that the

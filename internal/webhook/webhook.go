@@ -5,6 +5,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -34,8 +35,10 @@ type Request struct {
 	Headers   map[string]string // the user's; see CheckHeaders
 	Body      []byte            // JSON; not changed
 	ID        string            // visible ASCII without a dot
-	Secret    []byte            // of ParseSecret
+	Keys      []Key             // each signs: the current one, and during a rotation the one before
 	Timestamp time.Time
+	Media     string            // of the body; empty: application/json
+	Fixed     map[string]string // headers of the format, which win over the user's
 }
 
 // Outcome is what became of an attempt: delivered (Failed is nil), or not.
@@ -139,7 +142,7 @@ func (s *Sender) prepare(ctx context.Context, r Request) (*http.Request, *Failur
 	if !validID(r.ID) {
 		return invalid("the delivery has no usable id")
 	}
-	if len(r.Secret) == 0 {
+	if len(r.Keys) == 0 {
 		return invalid("the target has no signing secret")
 	}
 	if CheckHeaders(r.Headers) != nil {
@@ -152,11 +155,17 @@ func (s *Sender) prepare(ctx context.Context, r Request) (*http.Request, *Failur
 	for name, value := range r.Headers {
 		req.Header.Set(name, value)
 	}
-	req.Header.Set("Content-Type", "application/json")
+	for name, value := range r.Fixed {
+		if !netguard.ValidHeaderName(name) || !netguard.ValidHeaderValue(value) {
+			return invalid("the body has no form that this format can send")
+		}
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Content-Type", cmp.Or(r.Media, "application/json"))
 	req.Header.Set("User-Agent", s.userAgent)
 	req.Header.Set(HeaderID, r.ID)
 	req.Header.Set(HeaderTimestamp, strconv.FormatInt(r.Timestamp.Unix(), 10))
-	req.Header.Set(HeaderSignature, Sign(r.ID, r.Timestamp, r.Body, r.Secret))
+	req.Header.Set(HeaderSignature, Signatures(r.Keys, r.ID, r.Timestamp, r.Body))
 	return req, nil
 }
 

@@ -68,7 +68,7 @@ func one(t *testing.T, c net.Conn) (*http.Request, []byte) {
 
 func request() Request {
 	return Request{
-		URL: "http://hook.test/in?t=hunter2", ID: "dlv_1", Body: []byte(`{"count":3,"status":"ok"}`), Secret: testSecret, Timestamp: time.Now(),
+		URL: "http://hook.test/in?t=hunter2", ID: "dlv_1", Body: []byte(`{"count":3,"status":"ok"}`), Keys: []Key{HMACKey(testSecret)}, Timestamp: time.Now(),
 		Headers: map[string]string{"X-Tenant": "acme"},
 	}
 }
@@ -309,7 +309,7 @@ func TestUnsendableRequests(t *testing.T) {
 		"user":    func(r *Request) { r.URL = "http://u:hunter2@h/" },
 		"id":      func(r *Request) { r.ID = "dlv.1" },
 		"no id":   func(r *Request) { r.ID = "" },
-		"secret":  func(r *Request) { r.Secret = nil },
+		"secret":  func(r *Request) { r.Keys = nil },
 		"headers": func(r *Request) { r.Headers = map[string]string{"Host": "hunter2"} },
 	} {
 		r := request()
