@@ -26,7 +26,7 @@ var floors = map[string]int{
 	"internal/event": 2, "api": 2, "internal/models": 2,
 	// 3 rules
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
-	"internal/dialect": 3, "internal/replyto": 3,
+	"internal/dialect": 3, "internal/inbound": 3, "internal/replyto": 3,
 	// 4 core
 	"internal/session": 4, "internal/outbox": 4, "internal/timeline": 4, "internal/span": 4, "internal/job": 4,
 	// 5 views

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/seal"
 	"github.com/holdfast-dev/holdfast/internal/slots"
@@ -38,6 +39,16 @@ type daemon struct {
 	handler *httpapi.Handler
 	url     string
 	token   string
+}
+
+// hub makes a connector whose sessions are ann's.
+func hub(t *testing.T, name string) httpapi.Connector {
+	t.Helper()
+	rules, err := inbound.Compile(inbound.Spec{Name: name, Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Fresh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return httpapi.Connector{Rules: rules, User: "ann", Session: &api.CreateSession{}, Secrets: func(context.Context) ([]string, error) { return []string{"of-the-hub"}, nil }}
 }
 
 func newDaemon(t *testing.T) *daemon {
@@ -80,7 +91,8 @@ func newDaemon(t *testing.T) *daemon {
 		SigningKey: func(context.Context, string, string) ([]string, error) { return []string{"whpk_x"}, nil },
 		Metrics:    func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
 		Files:      trees{}, Secrets: slots.New(slots.Config{Store: d.store, Ring: seal.NewRing(must(seal.NewKey(rand.Reader))(t))}),
-		Routes: []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
+		Routes:     []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
+		Connectors: httpapi.Connectors{List: []httpapi.Connector{hub(t, "hub-1"), hub(t, "hub-2")}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
 	})
@@ -282,6 +294,17 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if got := must(c.ResolveDelivery(ctx, string(dlv), "they have it"))(t); got.Status != api.DeliveryResolved {
 		t.Errorf("resolved %+v", got)
+	}
+
+	sender := http.Header{"authorization": {"Bearer of-the-hub"}}
+	if got := must(c.Receive(ctx, "hub-1", sender, []byte(`{"id":1}`)))(t); got.Outcome != api.InboundAccepted || got.RunID == "" {
+		t.Errorf("received %+v", got)
+	}
+	if _, err := c.Receive(ctx, "hub-1", nil, []byte(`{"id":2}`)); client.Code(err) != "sender_unknown" { // the client's token is for no connector
+		t.Error(err)
+	}
+	if got := must(c.TestConnector(ctx, "hub-1", &api.TestConnector{Body: `{"id":3}`, Headers: map[string]string{"Authorization": "Bearer of-the-hub"}}))(t); got.Outcome != api.InboundAccepted || got.RunID != "" || got.Authentication != "ok" {
+		t.Errorf("tested %+v", got)
 	}
 
 	other, _, err := c.Submit(ctx, "a.b", &api.SubmitRun{Content: api.Text("another")})

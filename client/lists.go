@@ -130,6 +130,14 @@ func (c *Client) Target(ctx context.Context, target string) (*api.Target, error)
 	return call[api.Target](ctx, c, to(http.MethodGet, "v1", "targets", target))
 }
 
+// ConnectorsQuery narrows a list of connectors; an empty member does not.
+type ConnectorsQuery struct{ Type string }
+
+// Connectors lists the configured connectors, by name.
+func (c *Client) Connectors(ctx context.Context, q ConnectorsQuery, p Page) (*api.List[api.Connector], error) {
+	return call[api.List[api.Connector]](ctx, c, to(http.MethodGet, "v1", "connectors").with("type", q.Type).page(p))
+}
+
 // Tokens lists tokens, oldest first.
 func (c *Client) Tokens(ctx context.Context, q TokensQuery, p Page) (*api.List[api.Token], error) {
 	return call[api.List[api.Token]](ctx, c, to(http.MethodGet, "v1", "tokens").with("role", q.Role).with("user_id", q.UserID).page(p))
@@ -222,6 +230,13 @@ func (c *Client) AllDeliveries(ctx context.Context, q DeliveriesQuery) iter.Seq2
 // AllTargets is AllSessions of targets.
 func (c *Client) AllTargets(ctx context.Context, q TargetsQuery) iter.Seq2[api.Target, error] {
 	return every(func(cursor string) (*api.List[api.Target], error) { return c.Targets(ctx, q, Page{Cursor: cursor}) })
+}
+
+// AllConnectors is AllSessions of connectors.
+func (c *Client) AllConnectors(ctx context.Context, q ConnectorsQuery) iter.Seq2[api.Connector, error] {
+	return every(func(cursor string) (*api.List[api.Connector], error) {
+		return c.Connectors(ctx, q, Page{Cursor: cursor})
+	})
 }
 
 // AllTokens is AllSessions of tokens.

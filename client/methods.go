@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -246,6 +247,24 @@ func (c *Client) ResolveDelivery(ctx context.Context, delivery, reason string) (
 	r := to(http.MethodPost, "v1", "deliveries", delivery, "resolve")
 	r.body = api.ResolveDelivery{Reason: reason}
 	return call[api.Delivery](ctx, c, r)
+}
+
+// TestConnector says what a connector would make of an event. Nothing is made.
+func (c *Client) TestConnector(ctx context.Context, name string, req *api.TestConnector) (*api.ConnectorTest, error) {
+	r := to(http.MethodPost, "v1", "connectors", name, "test")
+	r.body = req
+	return call[api.ConnectorTest](ctx, c, r)
+}
+
+// Receive hands an event to a connector, as its sender does: the body is sent as
+// it is, with the headers that prove the sender. The client's token is left out.
+func (c *Client) Receive(ctx context.Context, name string, headers http.Header, body []byte) (*api.Received, error) {
+	r := to(http.MethodPost, "v1", "connectors", name)
+	r.body, r.anonymous = bytesBody{"application/json", bytes.NewReader(body)}, true
+	for name, values := range headers {
+		r.header[http.CanonicalHeaderKey(name)] = values
+	}
+	return call[api.Received](ctx, c, r)
 }
 
 // TestTarget sends a test to a reply target and tells what came of it, also when it

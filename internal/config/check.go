@@ -58,6 +58,9 @@ func (c *Config) check() *Error {
 			return err
 		}
 	}
+	if err := c.checkConnectors(); err != nil {
+		return err
+	}
 	for i, p := range c.Files.Ignore {
 		if _, err := glob.Compile(p); err != nil {
 			return mistake(fmt.Sprintf("files.ignore[%d]", i), "%v", err)

@@ -67,6 +67,10 @@ type Config struct {
 	Targets Targets `yaml:"targets"`
 	// Tools are the tools that sessions may use.
 	Tools map[string]Tool `yaml:"tools"`
+	// Connectors take events from outside and make runs of them (connectors.md).
+	Connectors map[string]Connector `yaml:"connectors"`
+	// SessionTemplates are how connectors make sessions.
+	SessionTemplates map[string]SessionTemplate `yaml:"session_templates"`
 	// Compaction keeps conversations within the windows of their models: a
 	// summary takes the place of what is older. The log keeps everything.
 	Compaction Compaction `yaml:"compaction"`

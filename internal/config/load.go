@@ -194,6 +194,11 @@ func (c *Config) References() []Reference {
 			out = append(out, Reference{"tools." + name + ".headers." + h, r})
 		}
 	}
+	for name, k := range c.Connectors {
+		for i, r := range k.Auth.Secrets {
+			out = append(out, Reference{fmt.Sprintf("connectors.%s.auth.secrets[%d]", name, i), r})
+		}
+	}
 	for key, a := range map[string]Address{"database_url": c.DatabaseURL, "bus_url": c.BusURL} {
 		if a.Ref != (Ref{}) {
 			out = append(out, Reference{key, a.Ref})

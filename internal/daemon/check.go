@@ -89,6 +89,7 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 			}
 		}
 	}
+	warnings = append(warnings, checkConnectors(cfg)...)
 	return append(warnings, together(cfg)...), errors.Join(mistakes...)
 }
 

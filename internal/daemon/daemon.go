@@ -269,8 +269,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if cerr != nil {
 		return cerr
 	}
+	connectors, err := d.makeConnectors(ctx)
+	if err != nil {
+		return err
+	}
 	d.http, err = httpapi.New(httpapi.Config{
-		Store: d.store, Admission: d.intake, Hub: &d.hub, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
+		Store: d.store, Admission: d.intake, Hub: &d.hub, Connectors: connectors, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
 		SigningKey: ways.signingKey, Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Secrets: d.secrets, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 		Hosts: hosts, Proxies: proxies, Audit: eventlog.Audited{Log: d.store}, BodyTimeout: l.BodyTimeout.Or(0),

@@ -21,6 +21,7 @@ const (
 	Attempts    Table = "attempts"    // of deliveries, those that are not told by their rows: failed ones, and what a forced replay supersedes
 	Targets     Table = "targets"     // how each receiver fares
 	Idempotency Table = "idempotency" // keys of submissions
+	Inbound     Table = "inbound"     // events that connectors took
 	ToolStarts  Table = "tool_starts" // calls that began, so that none begins twice
 	AssetUses   Table = "asset_uses"  // files that runs were given
 	Replays     Table = "replays"     // of deliveries that the ledger has
@@ -65,6 +66,8 @@ func Specs() []Spec {
 			"last_code", "last_class", "failed_at", "n_paused", "paused_at", "paused_by", "paused_code", "pause_reason", "resumed_at", "reset_at"}},
 		{Table: Idempotency, Key: []string{"session_id", "operation", "key_hash"},
 			Columns: []string{"fingerprint", "contract", "run_id"}, Guarded: true},
+		{Table: Inbound, Key: []string{"user_id", "connector", "event_hash"},
+			Columns: []string{"fingerprint", "session_id", "run_id"}, Guarded: true},
 		{Table: AssetUses, Key: []string{"session_id", "run_id", "asset_id"}, Columns: []string{"user_id"}},
 		{Table: Replays, Key: []string{"target_id", "delivery_id", "replay_seq"}, Columns: []string{"at", "actor", "reason", "n_forced", "job_id"}},
 		{Table: Jobs, Key: []string{"job_id"}, Columns: []string{

@@ -133,6 +133,13 @@ type IdempotencyRow struct {
 	RunID                 event.RunID
 }
 
+// InboundRow is an event that a connector took.
+type InboundRow struct {
+	Fingerprint string
+	SessionID   event.SessionID
+	RunID       event.RunID
+}
+
 // Page bounds a list. Cursor is what the page before gave; empty: the start.
 type Page struct {
 	Limit  int
@@ -215,6 +222,8 @@ type Views interface {
 	Run(ctx context.Context, id event.RunID) (RunRow, error) // ErrNotFound
 	Runs(ctx context.Context, f RunFilter, p Page) ([]RunRow, string, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (IdempotencyRow, error) // ErrNotFound
+	// Inbound gives what became of an event of a connector, by the digest of its id.
+	Inbound(ctx context.Context, user, connector, eventHash string) (InboundRow, error) // ErrNotFound
 	// Pending counts a session's runs that are not at their end, up to most.
 	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	// Unfinished lists the sessions that have runs not at their end, those

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
@@ -75,6 +76,7 @@ func newStory(t *testing.T, ctx context.Context) *story {
 		},
 		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
 		Files: oneFile{}, Secrets: slotsOf(t, s.store), SigningKey: signingKey,
+		Connectors: Connectors{List: exampleConnectors(t)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -301,10 +303,33 @@ func (s *story) tell() {
 	s.call("putOutputContract", 400, `{"schema":{"type":"object"}}`, "s", "triage")
 	time.Sleep(time.Minute)
 	s.runs(ses)
+	s.connectors()
 	s.call("deleteInputContract", 204, nil, "s", "triage")
 	s.call("closeSession", 200, `{"reason":"the work is done"}`, "s", "triage")
 	s.call("eraseSession", 204, nil, "s", "triage")
 	s.call("getSession", 410, nil, "s", ses)
+}
+
+func exampleConnectors(t *testing.T) []Connector {
+	alerts := connectorOf(t, "default", inbound.Spec{Name: "alerts", Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Key: "{{/host}}", Text: "{{/host}}: {{/message}}"})
+	return []Connector{alerts, connectorOf(t, "default", inbound.Spec{Name: "code", Kind: inbound.KindGitHub, Auth: inbound.AuthGitHub, Key: "{{thread}}"})}
+}
+
+// connectors is the part about events from outside.
+func (s *story) connectors() {
+	token := s.token
+	s.token = hubSecret
+	const alert = `{"host":"db-7","id":"alert-4712","message":"disk full"}`
+	s.call("receiveEvent", 202, alert, "name", "alerts")
+	s.call("receiveEvent", 200, alert, "name", "alerts")
+	s.call("receiveEvent", 409, `{"host":"db-7","id":"alert-4712","message":"disk empty"}`, "name", "alerts")
+	s.call("receiveEvent", 422, `{"host":"db-7","id":"alert-4713"}`, "name", "alerts")
+	s.token = "of-somebody-else"
+	s.call("receiveEvent", 401, alert, "name", "alerts")
+	s.token = token
+	s.call("listConnectors", 200, nil)
+	s.call("testConnector", 200, api.TestConnector{Headers: map[string]string{"Authorization": "Bearer wrong"}, Body: `{"host":"db-8","id":"alert-4714","message":"disk full"}`}, "name", "alerts")
+	s.call("testConnector", 404, api.TestConnector{}, "name", "none")
 }
 
 // runs is the part about work.

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -92,6 +93,10 @@ func newDoor(t testing.TB, change ...func(*Config)) *world {
 		Routes: []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
 		Tools:  []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
 	}
+	for _, user := range []string{"ann", "bob"} {
+		cfg.Connectors.List = append(cfg.Connectors.List, connectorOf(t, user, inbound.Spec{
+			Name: "hub-of-" + user, Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Fresh: true}))
+	}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -99,6 +104,20 @@ func newDoor(t testing.TB, change ...func(*Config)) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// hubSecret is the secret of every connector here.
+const hubSecret = "secret-of-the-hub"
+
+// connectorOf makes a connector of a user, whose sessions have no settings.
+func connectorOf(t testing.TB, user string, spec inbound.Spec) Connector {
+	t.Helper()
+	rules, err := inbound.Compile(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Connector{Rules: rules, User: user, Template: "event", Session: &api.CreateSession{},
+		Secrets: func(context.Context) ([]string, error) { return []string{"older", hubSecret}, nil }}
 }
 
 func admissionOf(t testing.TB, store *sqlite.Store, limits admission.Limits) *admission.Admission {

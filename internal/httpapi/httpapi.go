@@ -69,7 +69,9 @@ type Config struct {
 	Hub       *live.Hub
 	Routes    []api.Route // inventory, as shown
 	Tools     []api.Tool  // inventory, as shown
-	Version   string
+	// Connectors take events from outside.
+	Connectors Connectors
+	Version    string
 	// Files compare snapshots of workspaces. Nil: this node has none.
 	Files Files
 	// Secrets is the room of secret slots. Nil: there are none.
@@ -174,15 +176,17 @@ type Handler struct {
 
 // server is what both doors share.
 type server struct {
-	cfg     Config
-	tokens  tokenCache
-	tails   tails
-	buffers sync.Pool              // of *bytes.Buffer, empty
-	streams chan struct{}          // one element for each open stream or wait
-	uploads chan struct{}          // one element for each file that comes in
-	reads   chan struct{}          // one element for each file that goes out
-	readers atomic.Int64           // of open event streams
-	openapi func() ([]byte, error) // made when somebody asks for it
+	cfg Config
+	// doorways are the connectors by name.
+	doorways map[string]*doorway
+	tokens   tokenCache
+	tails    tails
+	buffers  sync.Pool              // of *bytes.Buffer, empty
+	streams  chan struct{}          // one element for each open stream or wait
+	uploads  chan struct{}          // one element for each file that comes in
+	reads    chan struct{}          // one element for each file that goes out
+	readers  atomic.Int64           // of open event streams
+	openapi  func() ([]byte, error) // made when somebody asks for it
 
 	requests  chan struct{}           // one element for each request that is answered
 	lookups   chan struct{}           // one element for each token that is looked up of a peer with too many failures
@@ -208,7 +212,7 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
+	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
 	now := time.Now()
 	s.requests, s.lookups = make(chan struct{}, cfg.MaxRequests), make(chan struct{}, penaltyLookups)
 	s.failures = gate.NewRates[netip.Addr](time.Minute, cfg.AuthFailures, cfg.AuthFailures, maxPeers, now)

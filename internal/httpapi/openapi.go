@@ -76,7 +76,11 @@ func (s *schemas) operation(rt *route) object {
 		op["requestBody"] = object{"required": !allOptional(t), "content": object{"application/json": object{"schema": s.of(t)}}}
 	}
 	if rt.action.raw {
-		op["requestBody"] = object{"required": true, "content": object{octets: object{"schema": object{}}}}
+		media := octets
+		if rt.id == "receiveEvent" {
+			media = "application/json"
+		}
+		op["requestBody"] = object{"required": true, "content": object{media: object{"schema": object{}}}}
 	}
 	answers := object{}
 	for _, a := range rt.answers {
@@ -123,7 +127,8 @@ var pathTexts = map[string]string{
 	"r": "A run: its `run_…` id.", "d": "A delivery: its `dlv_…` id.", "t": "A token: its `tok_…` id.",
 	"a":      "An asset: its `ast_…` id.",
 	"target": "A receiver: its `tgt_…` id.",
-	"name":   "The name of a secret slot: [A-Za-z0-9_-]{1,64}.",
+	"name":   "A connector: its name in the configuration.",
+	"secret": "The name of a secret slot: [A-Za-z0-9_-]{1,64}.",
 	"key":    "The name of a secret.",
 	"j":      "A job: its `job_…` id.",
 	"ref":    "A digest (`sha256:…`).",

@@ -17,6 +17,7 @@ func table() []route {
 	all = append(all, assetRoutes()...)
 	all = append(all, logRoutes()...)
 	all = append(all, deliveryRoutes()...)
+	all = append(all, connectorRoutes()...)
 	all = append(all, wayRoutes()...)
 	all = append(all, letterRoutes()...)
 	all = append(all, attemptRoutes()...)

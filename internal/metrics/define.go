@@ -27,6 +27,7 @@ var (
 	takeOutcomes   = []string{"some", "none", "failed"}
 	fences         = []string{"fenced", "held"}
 	claimKinds     = []string{"first", "moved", "resumed"}
+	received       = []string{"accepted", "repeated", "ignored", "challenge", "refused", "conflict", "unauthenticated", "limited", "failed"}
 	signals        = []string{"traces", "metrics"}
 	exportOutcomes = []string{"sent", "refused", "failed"}
 	classes        = []string{
@@ -65,6 +66,7 @@ type series struct {
 	events, refused, commitFailures, scrapeNo prometheus.Counter
 	takes, taken, fenced, claimed             *prometheus.CounterVec
 	newsLag                                   prometheus.Histogram
+	inbound                                   *prometheus.CounterVec
 }
 
 var way = []string{"route", "provider", "model"}
@@ -101,6 +103,8 @@ func (m *Metrics) define() {
 	s.attempts = m.counter("holdfast_delivery_attempts_total", "Attempts of deliveries that ended, by class: delivered, or why not.", "class")
 	s.lag = m.histogram("holdfast_delivery_lag_seconds", "From the enqueueing or replay of deliveries until they were delivered.", lagBuckets).WithLabelValues().(prometheus.Histogram)
 	s.attemptTime = m.histogram("holdfast_delivery_attempt_duration_seconds", "Duration of attempts of deliveries.", callBuckets).WithLabelValues().(prometheus.Histogram)
+
+	s.inbound = m.counter("holdfast_connector_requests_total", "Requests to connectors, by connector and outcome: accepted (a new run), repeated, ignored, challenge, refused, conflict, unauthenticated, limited, failed.", "connector", "outcome")
 
 	s.batchSize = m.histogram("holdfast_store_append_batch_size", "Appends that one transaction committed.", sizeBuckets).WithLabelValues().(prometheus.Histogram)
 	s.commit = m.histogram("holdfast_store_commit_duration_seconds", "From the begin of a transaction to the end of its commit.", shortBuckets).WithLabelValues().(prometheus.Histogram)
@@ -233,6 +237,7 @@ func (m *Metrics) begin() {
 	zero(s.taken, streamKinds)
 	zero(s.fenced, fences)
 	zero(s.claimed, claimKinds)
+	zero(s.inbound, m.cfg.Connectors, received)
 	zero(s.exports, signals, exportOutcomes)
 	zero(s.exportDrops, signals)
 	for _, r := range m.cfg.Routes {

@@ -240,6 +240,12 @@ func (p *port) Idempotency(ctx context.Context, s event.SessionID, operation, ke
 	})
 }
 
+func (p *port) Inbound(ctx context.Context, user, connector, hash string) (eventlog.InboundRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "event of "+connector), func(ctx context.Context) (eventlog.InboundRow, error) {
+		return p.under.Inbound(ctx, user, connector, hash)
+	})
+}
+
 func (p *port) Pending(ctx context.Context, s event.SessionID, most int) (int, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "pending", s), func(ctx context.Context) (int, error) { return p.under.Pending(ctx, s, most) })
 }

@@ -176,6 +176,13 @@ func (s *Store) Idempotency(ctx context.Context, id event.SessionID, operation, 
 		func(r *eventlog.IdempotencyRow) []any { return []any{&r.Fingerprint, &r.Contract, &r.RunID} })
 }
 
+// Inbound implements eventlog.Views.
+func (s *Store) Inbound(ctx context.Context, user, connector, eventHash string) (eventlog.InboundRow, error) {
+	return one(ctx, s, "read event of connector", "SELECT fingerprint, session_id, run_id FROM inbound WHERE user_id = ? AND connector = ? AND event_hash = ?",
+		[]any{user, connector, eventHash},
+		func(r *eventlog.InboundRow) []any { return []any{&r.Fingerprint, &r.SessionID, &r.RunID} })
+}
+
 // Pending implements eventlog.Views.
 func (s *Store) Pending(ctx context.Context, id event.SessionID, most int) (int, error) {
 	return one(ctx, s, "count pending runs", "SELECT count(*) FROM (SELECT 1 FROM queue WHERE session_id = ? LIMIT ?)",

@@ -94,6 +94,7 @@ func Run(t *testing.T, open Opener) {
 		{"conditions", testConditions},
 		{"equal keys commit once", testDuplicates},
 		{"a call starts once", testToolStarts},
+		{"an event of a connector makes one run", testInbound},
 		{"a guarded key freed and taken in one append", testGuardedFreed},
 		{"a bad append fails alone", testBadAlone},
 		{"refused appends", testMalformed},
