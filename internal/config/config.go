@@ -221,6 +221,9 @@ type Targets struct {
 	// AllowPrivate lists the networks (CIDR) that webhooks and HTTP tools may
 	// reach besides public addresses. Default: none.
 	AllowPrivate []string `yaml:"allow_private"`
+	// Overrides are rules of single targets; the first that fits holds. What one
+	// does not say is as delivery says.
+	Overrides []TargetOverride `yaml:"overrides"`
 }
 
 // Tool declares a tool, or a set of tools.
@@ -310,22 +313,6 @@ type Files struct {
 	WorkspaceBytes int `yaml:"workspace_bytes"`
 	// Timeout of one snapshot; a slower one is given up. Default 10s.
 	Timeout Duration `yaml:"timeout"`
-}
-
-// Delivery bounds the attempts of a delivery.
-type Delivery struct {
-	// MaxAttempts before the dead letter. Default 12.
-	MaxAttempts int `yaml:"max_attempts"`
-	// InitialBackoff is the wait after the first failure; it doubles. Default 5s.
-	InitialBackoff Duration `yaml:"initial_backoff"`
-	// MaxBackoff is the longest wait. Default 6h.
-	MaxBackoff Duration `yaml:"max_backoff"`
-	// MaxAge is how long a delivery is tried. Default 72h.
-	MaxAge Duration `yaml:"max_age"`
-	// Timeout of one attempt. Default 15s.
-	Timeout Duration `yaml:"timeout"`
-	// Slots is how many attempts run at once, over all targets. Default 256.
-	Slots int `yaml:"slots"`
 }
 
 // Store is about the database, the embedded one or that of database_url.

@@ -101,7 +101,6 @@ func (c *Config) File() string { return c.Path(filepath.Base(c.name)) }
 var later = map[string]string{
 	"mcp_servers": "MCP servers are not available yet",
 	"review":      "approvals are not available yet",
-	"circuit":     "circuits are not available yet",
 }
 
 // place gives a YAML error its line and column.

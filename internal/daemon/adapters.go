@@ -221,7 +221,7 @@ func newSend(cfg *config.Config, sender *webhook.Sender, random io.Reader) (deli
 			return delivery.Result{Delivered: true, Status: out.Status}
 		}
 		f := out.Failed
-		return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Detail: f.Detail}
+		return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Gone: f.Gone, Detail: f.Detail, Excerpt: f.Excerpt}
 	}, nil
 }
 

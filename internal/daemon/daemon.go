@@ -31,7 +31,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/metrics"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
-	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -160,7 +159,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if cerr != nil {
 		return cerr
 	}
-	guard, err := netguard.New(netguard.Config{AllowPrivate: allow, Dial: opt.Dial})
+	guard, err := netguard.New(netguard.Config{AllowPrivate: allow, Dial: opt.Dial, DialTimeout: d.cfg.Delivery.ConnectTimeout.Or(0), TLSTimeout: d.cfg.Delivery.ConnectTimeout.Or(0)})
 	if err != nil {
 		return fmt.Errorf("network guard: %w", err)
 	}
@@ -216,7 +215,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	d.lane = lane.New(lane.Config{
 		Driver: eng, Tenure: leased, Take: d.store.Take, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
 	})
-	sender := webhook.NewSender(webhook.Config{Timeout: d.cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
+	sender := webhook.NewSender(senderConfig(d.cfg), guard)
 	d.closers = append(d.closers, sender.Close)
 	send, err := newSend(d.cfg, sender, opt.Random)
 	if err != nil {
@@ -225,13 +224,9 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if opt.Send != nil {
 		send = opt.Send
 	}
-	del := d.cfg.Delivery
-	d.delivery = delivery.New(delivery.Config{
-		Store: d.store, Tenure: leased, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
-		Schedule: outbox.Schedule{
-			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
-		},
-	})
+	d.delivery = delivery.New(deliveryConfig(d.cfg, delivery.Config{
+		Store: d.store, Tenure: leased, Send: send, Rand: mathrand.New(seed()), Logger: d.log,
+	}))
 	compaction, err := d.routes.compaction()
 	if err != nil {
 		return err

@@ -82,12 +82,17 @@ func (f faulty) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp
 	return f.Store.Append(ctx, a)
 }
 
+// rules are those of every target.
+func rules(r outbox.Rules) func(event.TargetID, event.ReplyTarget) outbox.Rules {
+	return func(event.TargetID, event.ReplyTarget) outbox.Rules { return r }
+}
+
 // open begins a life of the room.
 func (p *post) open(change func(*delivery.Config)) {
 	p.t.Helper()
 	cfg := delivery.Config{
 		Store: faulty{p.store, p}, Send: p.send, Rand: rand.New(rand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
-		Schedule: outbox.Schedule{MaxAttempts: 4, InitialBackoff: 10 * time.Second, MaxBackoff: time.Hour},
+		Rules: rules(outbox.Rules{MaxAttempts: 4, InitialBackoff: 10 * time.Second, Factor: 2, MaxBackoff: time.Hour}),
 	}
 	if change != nil {
 		change(&cfg)
@@ -272,7 +277,7 @@ func TestScheduleOverRestarts(t *testing.T) {
 			gaps = append(gaps, p.attempts[i].at-p.attempts[i-1].at)
 		}
 		for i, least := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {
-			if gaps[i] < least || gaps[i] > least*5/4+2*time.Second { // jitter up to a quarter, and who was down
+			if gaps[i] < least*4/5 || gaps[i] > least*6/5+2*time.Second { // jitter, and who was down
 				t.Errorf("attempts are apart %v", gaps)
 			}
 		}
@@ -292,7 +297,7 @@ func TestVerdicts(t *testing.T) {
 		"permanent":        {delivery.Result{Code: "http_410", Status: 410, Permanent: true}, time.Hour, 1, outbox.DeadLettered},
 		"retry after, not": {delivery.Result{Code: "http_429", Status: 429, RetryAfter: 30 * time.Minute}, 29 * time.Minute, 1, outbox.Pending},
 		"retry after":      {delivery.Result{Code: "http_429", Status: 429, RetryAfter: 30 * time.Minute}, 31 * time.Minute, 2, outbox.Pending},
-		"too late":         {delivery.Result{Code: "http_429", Status: 429, RetryAfter: 100 * time.Hour}, time.Minute, 1, outbox.DeadLettered},
+		"asked for much":   {delivery.Result{Code: "http_429", Status: 429, RetryAfter: 100 * time.Hour}, 61 * time.Minute, 2, outbox.Pending},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -544,7 +549,7 @@ func TestSlots(t *testing.T) {
 			return taken
 		})
 		defer p.close()
-		p.open(func(c *delivery.Config) { c.Slots = 3 })
+		p.open(func(c *delivery.Config) { c.Slots = 6 }) // of which three to those that nobody knows yet
 		for i := range 10 {
 			p.enqueue(fmt.Sprintf("http://%d.test/", i), event.DeliveryID(fmt.Sprintf("dlv_%d", i)))
 		}

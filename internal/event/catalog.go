@@ -80,6 +80,12 @@ const (
 	TypeDeliveryDeadLettered   Type = "delivery.dead_lettered"
 	TypeDeliveryReplayed       Type = "delivery.replayed"
 	TypeDeliveryResolved       Type = "delivery.resolved"
+
+	TypeCircuitOpened     Type = "target.circuit.opened"
+	TypeCircuitHalfOpened Type = "target.circuit.half_opened"
+	TypeCircuitClosed     Type = "target.circuit.closed"
+	TypeTargetPaused      Type = "target.paused"
+	TypeTargetResumed     Type = "target.resumed"
 )
 
 // Live-only kinds: they are shown to subscribers, never enter the log and
@@ -173,6 +179,12 @@ var catalog = map[Type]entry{
 	TypeDeliveryDeadLettered:   current[DeliveryDeadLettered](1),
 	TypeDeliveryReplayed:       current[DeliveryReplayed](1),
 	TypeDeliveryResolved:       current[DeliveryResolved](1),
+
+	TypeCircuitOpened:     current[TargetCircuitOpened](1),
+	TypeCircuitHalfOpened: current[TargetCircuitHalfOpened](1),
+	TypeCircuitClosed:     current[TargetCircuitClosed](1),
+	TypeTargetPaused:      current[TargetPaused](1),
+	TypeTargetResumed:     current[TargetResumed](1),
 }
 
 // Types lists the catalogue, sorted.

@@ -133,7 +133,8 @@ func Wakes(events []event.Event) bool {
 func wakes(t event.Type) bool {
 	switch t {
 	case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
-		event.TypeCompactionRequested, event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved:
+		event.TypeCompactionRequested, event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved,
+		event.TypeCircuitClosed, event.TypeTargetPaused, event.TypeTargetResumed:
 		return true
 	}
 	return false

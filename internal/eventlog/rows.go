@@ -9,7 +9,7 @@ import (
 
 // RowsVersion counts the versions of Rows: raise it with every change of the
 // rows that follow, so that a store makes those it has anew.
-const RowsVersion = 2
+const RowsVersion = 3
 
 // Rows is the one pure function from the events of an append in a stream to
 // the derived rows that follow. Events are decoded.

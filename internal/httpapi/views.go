@@ -223,7 +223,7 @@ func delivery(row *eventlog.DeliveryRow) (api.Delivery, error) {
 		Type: row.Type, Status: row.Status, Attempts: row.Attempts, CreatedAt: t.at(row.CreatedAt), UpdatedAt: t.at(row.UpdatedAt),
 		NextAt: t.maybe(row.NextAt), LastCode: row.LastCode, LastStatus: row.LastStatus,
 	}
-	if out.Status == api.DeliveryPending && row.Attempts > 0 {
+	if out.Status == api.DeliveryPending && row.LastCode != "" {
 		out.Status = api.DeliveryRetrying
 	}
 	return out, t.err

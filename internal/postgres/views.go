@@ -126,11 +126,12 @@ func (s *Store) Unfinished(ctx context.Context) ([]event.SessionID, error) {
 }
 
 const deliveryQuery = `SELECT delivery_id, target_id, session_id, run_id, user_id, type, status, body, address, lane_seq,
-	created_at, updated_at, next_at, n_attempts, n_cycle, n_open, n_open_epoch, last_code, n_last_status FROM @.outbox`
+	created_at, updated_at, next_at, cycle_at, n_attempts, n_cycle, n_open, n_open_epoch, last_code, last_class, last_at, n_last_status, n_last_ms, n_delivered FROM @.outbox`
 
 func deliveryDest(r *eventlog.DeliveryRow) []any {
 	return []any{&r.ID, &r.TargetID, &r.SessionID, &r.RunID, &r.UserID, &r.Type, &r.Status, &r.Body, &r.Address, &r.LaneSeq,
-		&r.CreatedAt, &r.UpdatedAt, &r.NextAt, &r.Attempts, &r.Cycle, &r.Open, &r.OpenEpoch, &r.LastCode, &r.LastStatus}
+		&r.CreatedAt, &r.UpdatedAt, &r.NextAt, &r.CycleAt, &r.Attempts, &r.Cycle, &r.Open, &r.OpenEpoch, &r.LastCode, &r.LastClass, &r.LastAt,
+		&r.LastStatus, &r.LastMS, &r.DeliveredAttempt}
 }
 
 // Delivery implements eventlog.Views.
@@ -150,10 +151,10 @@ func deliveryList(f eventlog.DeliveryFilter) *storecore.List {
 	l.Beside("target_id", string(f.TargetID), narrow)
 	l.Beside("user_id", f.UserID, narrow || f.TargetID != "")
 	if f.Tried {
-		l.Where = append(l.Where, "n_attempts > 0")
+		l.Where = append(l.Where, "last_code <> ''")
 	}
 	if f.Untried {
-		l.Where = append(l.Where, "n_attempts = 0")
+		l.Where = append(l.Where, "last_code = ''")
 	}
 	l.MadeAt("created_at", f.Range)
 	return l

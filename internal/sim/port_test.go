@@ -262,6 +262,22 @@ func (p *port) NextDelivery(ctx context.Context, t event.TargetID) (eventlog.Del
 	return do(ctx, p, reads, name(ctx, p.n, "next-delivery", t), func(ctx context.Context) (eventlog.DeliveryRow, error) { return p.under.NextDelivery(ctx, t) })
 }
 
+func (p *port) Ahead(ctx context.Context, t event.TargetID, q eventlog.Ahead) ([]eventlog.Outgoing, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "ahead", t), func(ctx context.Context) ([]eventlog.Outgoing, error) {
+		return p.under.Ahead(ctx, t, q)
+	})
+}
+
+func (p *port) TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "target-state", id), func(ctx context.Context) (eventlog.TargetState, error) { return p.under.TargetState(ctx, id) })
+}
+
+func (p *port) Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, pg eventlog.Page) ([]eventlog.AttemptRow, string, error) {
+	return paged(ctx, p, "attempts", func(ctx context.Context) ([]eventlog.AttemptRow, string, error) {
+		return p.under.Attempts(ctx, t, id, pg)
+	})
+}
+
 func (p *port) Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "target", id), func(ctx context.Context) (eventlog.TargetRow, error) { return p.under.Target(ctx, id) })
 }
