@@ -72,7 +72,8 @@ type way struct {
 	code      string   // of the dead letter, if not
 	once      bool     // the dead letter comes with the first answer
 	fails     []string // codes of failed attempts besides code
-	held      bool     // each failure asks to be left alone for as long as may be asked
+	held      bool     // each failure asks to be left alone, for longer than may be asked
+	heldOnce  bool     // one of them does
 	address   string   // where it is, when it is not the receiver's plain address: tls, tls-plain, dns, closed, mute, mute-tls, inside
 }
 
@@ -81,7 +82,7 @@ func (w *way) rules() *stormRules { return rulesOfGroup(w.group) }
 // path is where it stands at the receiver.
 func (w *way) path() string { return "/" + w.group + "/" + w.name }
 
-func always(d deed) func(int, int) deed { return func(int, int) deed { return d } }
+func ever(d deed) func(int, int) deed { return func(int, int) deed { return d } }
 
 // first does something with the first requests of a delivery, and takes the next.
 func first(deeds ...deed) func(int, int) deed {
@@ -97,12 +98,12 @@ func repeat(d deed, times int) []deed { return slices.Repeat([]deed{d}, times) }
 
 func answers(status int) deed { return deed{status: status, after: "-", takes: status/100 == 2} }
 
-func asks(status int, after string) deed { return deed{status: status, after: after} }
+func begs(status int, after string) deed { return deed{status: status, after: after} }
 
 var (
-	took  = answers(http.StatusOK)
-	late  = deed{after: "-", takes: true, silent: true} // it has the message, and its answer comes too late
-	hangs = deed{after: "-", silent: true}
+	took   = answers(http.StatusOK)
+	late   = deed{after: "-", takes: true, silent: true} // it has the message, and its answer comes too late
+	hangs  = deed{after: "-", silent: true}
 	resets = deed{after: "-", unread: true, does: (*exchange).reset}
 	breaks = deed{after: "-", does: (*exchange).reset}
 )
@@ -112,9 +113,11 @@ var (
 func stormWays() []*way {
 	var ways []*way
 	add := func(list ...*way) { ways = append(ways, list...) }
-	well := func(name string, d deed) { add(&way{name: name, group: "plain", does: always(d), delivered: true}) }
-	refuses := func(name, code string, d deed) { add(&way{name: name, group: "plain", does: always(d), code: code, once: true}) }
-	dead := func(name, code string, d deed) { add(&way{name: name, group: "plain", does: always(d), code: code}) }
+	well := func(name string, d deed) { add(&way{name: name, group: "plain", does: ever(d), delivered: true}) }
+	refuses := func(name, code string, d deed) {
+		add(&way{name: name, group: "plain", does: ever(d), code: code, once: true})
+	}
+	dead := func(name, code string, d deed) { add(&way{name: name, group: "plain", does: ever(d), code: code}) }
 	mends := func(name string, does func(int, int) deed, fails ...string) {
 		add(&way{name: name, group: "mend", does: does, delivered: true, fails: fails})
 	}
@@ -146,33 +149,33 @@ func stormWays() []*way {
 			x.rw.WriteHeader(s)
 		}})
 	}
-	for _, s := range []int{400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 431, 451} {
+	for _, s := range []int{400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 431, 451} {
 		refuses(fmt.Sprint(s), fmt.Sprintf("http_%d", s), answers(s))
 	}
 	refuses("404-endless", "http_404", deed{status: 404, after: "-", does: func(x *exchange) { x.endless(404) }})
-	add(&way{name: "blocked", group: "plain", does: always(took), code: "dial_refused", once: true, address: "inside"})
+	add(&way{name: "blocked", group: "plain", does: ever(took), code: "dial_refused", once: true, address: "inside"})
 
 	for _, s := range []int{408, 425, 429, 500, 501, 502, 503, 504, 507} {
 		dead(fmt.Sprint(s), fmt.Sprintf("http_%d", s), answers(s))
 	}
 	for name, after := range map[string]string{"past": stormDate(-24 * time.Hour), "negative": "-5", "fraction": "1.5", "words": "soon", "empty": "", "zero": "0"} {
-		dead("429-"+name, "http_429", asks(429, after))
+		dead("429-"+name, "http_429", begs(429, after))
 	}
 	for name, after := range map[string]string{"seconds": "7", "year": "31536000", "overflow": strings.Repeat("9", 30), "date": "in 3s", "far-date": stormDate(365 * 24 * time.Hour)} {
-		add(&way{name: "429-" + name, group: "plain", does: always(asks(429, after)), code: "http_429", held: true})
+		add(&way{name: "429-" + name, group: "plain", does: ever(begs(429, after)), code: "http_429", held: true})
 	}
-	add(&way{name: "503-seconds", group: "plain", does: always(asks(503, "2")), code: "http_503", held: true})
+	add(&way{name: "503-seconds", group: "plain", does: ever(begs(503, "2")), code: "http_503", held: true})
 	dead("999", "http_999", deed{status: 999, after: "-", does: func(x *exchange) { x.raw("HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n") }})
 	dead("no-http", "connection", deed{after: "-", does: func(x *exchange) { x.raw("220 mail.example.com ESMTP\r\n") }})
 	dead("reset-unread", "connection", resets)
 	dead("reset", "connection", breaks)
 	dead("huge-headers", "connection", deed{after: "-", does: func(x *exchange) { x.headers() }})
 	for address, code := range map[string]string{"tls": "tls", "tls-plain": "tls", "dns": "dns", "closed": "connection"} {
-		add(&way{name: "at-" + address, group: "plain", does: always(took), code: code, address: address})
+		add(&way{name: "at-" + address, group: "plain", does: ever(took), code: code, address: address})
 	}
 
 	slow := func(name, address string, d deed) {
-		add(&way{name: name, group: "slow", does: always(d), code: "timeout", address: address})
+		add(&way{name: name, group: "slow", does: ever(d), code: "timeout", address: address})
 	}
 	slow("hangs", "", hangs)
 	slow("hangs-unread", "", deed{after: "-", silent: true, unread: true})
@@ -184,7 +187,7 @@ func stormWays() []*way {
 	mends("500-once", first(answers(500)), "http_500")
 	mends("503-seven", first(repeat(answers(503), 7)...), "http_503")
 	mends("reset-then-200", first(resets, breaks, resets), "connection")
-	mends("429-then-200", first(asks(429, "7"), asks(429, "soon")), "http_429")
+	add(&way{name: "429-then-200", group: "mend", does: first(begs(429, "7"), begs(429, "soon")), delivered: true, fails: []string{"http_429"}, heldOnce: true})
 	mends("all-then-204", first(answers(408), answers(425), answers(429), answers(500), breaks, answers(507)),
 		"http_408", "http_425", "http_429", "http_500", "http_507", "connection")
 	mends("outage", func(_, at int) deed { // C57: while it is away all fail, probes too, and what waited comes in order
@@ -200,12 +203,12 @@ func stormWays() []*way {
 	slowly("hangs-then-200", first(hangs))
 	slowly("takes-twice", first(late, took))
 
-	add(&way{name: "500-until-old", group: "aged", does: always(answers(500)), code: "expired", fails: []string{"http_500"}})
-	add(&way{name: "404-again", group: "stubborn", does: always(answers(404)), code: "http_404"})
+	add(&way{name: "500-until-old", group: "aged", does: ever(answers(500)), code: "expired", fails: []string{"http_500"}})
+	add(&way{name: "404-again", group: "stubborn", does: ever(answers(404)), code: "http_404"})
 	add(&way{name: "404-then-200", group: "stubborn", does: first(answers(404)), delivered: true, fails: []string{"http_404"}})
-	add(&way{name: "200", group: "loose", does: always(took), delivered: true})
+	add(&way{name: "200", group: "loose", does: ever(took), delivered: true})
 	add(&way{name: "500-twice", group: "loose", does: first(answers(500), answers(500)), delivered: true, fails: []string{"http_500"}})
-	add(&way{name: "500", group: "loose", does: always(answers(500)), code: "http_500"})
+	add(&way{name: "500", group: "loose", does: ever(answers(500)), code: "http_500"})
 	slices.SortFunc(ways, func(a, b *way) int { return strings.Compare(a.path(), b.path()) })
 	return ways
 }

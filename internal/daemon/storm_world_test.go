@@ -41,7 +41,8 @@ type sky struct {
 	effects map[string]int    // by path and run: what a receiver does that knows an id again
 	known   map[string]bool   // ids whose message was taken
 	faults  []string
-	broken  int // requests that did not come whole: their sender died
+	broken  int   // requests that did not come whole: their sender died
+	parts   []int // visits before each part of the storm
 }
 
 // visit is one request as a receiver saw it.
@@ -96,7 +97,9 @@ func newSky(t *testing.T) *sky {
 	if s.within, err = net.Listen("tcp", "127.0.0.2:0"); err == nil {
 		s.inside = "http://" + s.within.Addr().String()
 		held.Go(func() {
-			s.accept(s.within, func(c net.Conn) { s.fault("C60: a delivery reached an address that is not allowed, from " + c.RemoteAddr().String()) })
+			s.accept(s.within, func(c net.Conn) {
+				s.fault("C60: a delivery reached an address that is not allowed, from " + c.RemoteAddr().String())
+			})
 		})
 	}
 	t.Cleanup(func() {
@@ -154,6 +157,13 @@ func (s *sky) url(w *way) string {
 	return base + w.path()
 }
 
+// part begins a new part of the storm.
+func (s *sky) part() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.parts = append(s.parts, len(s.visits))
+}
+
 func (s *sky) fault(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,10 +219,15 @@ func (s *sky) serve(rw http.ResponseWriter, r *http.Request) {
 	if d.takes {
 		s.take(w, id)
 	}
-	if !d.silent {
-		s.visits[n].answered = time.Now()
-	}
 	s.mu.Unlock()
+	if n%4 == 0 { // so that two at once would meet
+		x.pause(5 * time.Millisecond)
+	}
+	if !d.silent {
+		s.mu.Lock()
+		s.visits[n].answered = time.Now()
+		s.mu.Unlock()
+	}
 	switch {
 	case d.does != nil:
 		x.after(d)
@@ -283,6 +298,15 @@ func (x *exchange) after(d deed) {
 func (x *exchange) wait() {
 	select {
 	case <-x.r.Context().Done():
+	case <-x.s.over:
+	}
+}
+
+func (x *exchange) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
 	case <-x.s.over:
 	}
 }
