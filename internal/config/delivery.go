@@ -9,7 +9,25 @@ import (
 
 // Delivery bounds the attempts of deliveries, and how many there are at once.
 type Delivery struct {
-	DeliveryRules `yaml:",inline"`
+	// MaxAttempts before the dead letter. At most 1000. Default 12.
+	MaxAttempts int `yaml:"max_attempts"`
+	// InitialBackoff is the wait after the first failure; each wait is spread by a
+	// factor from 0.8 to 1.2. At most 24h. Default 5s.
+	InitialBackoff Duration `yaml:"initial_backoff"`
+	// BackoffFactor of each wait to the one before, from 1 to 10. Default 3.
+	BackoffFactor float64 `yaml:"backoff_factor"`
+	// MaxBackoff is the longest wait of our own. At most 168h. Default 6h.
+	MaxBackoff Duration `yaml:"max_backoff"`
+	// MaxAge is how long a delivery is tried since it was enqueued or replayed,
+	// waits for the circuit included. At most 8760h. Default 72h.
+	MaxAge Duration `yaml:"max_age"`
+	// Timeout of one attempt, from the connect to the end of the answer. At most
+	// 10m. Default 15s.
+	Timeout Duration `yaml:"timeout"`
+	// RetryStatuses are tried again besides 408, 425, 429 and 5xx.
+	RetryStatuses []int `yaml:"retry_statuses"`
+	// Circuit leaves a target alone that keeps failing.
+	Circuit Circuit `yaml:"circuit"`
 	// RetryAfterLimit is the longest wait that a receiver can ask for
 	// (Retry-After). At most 24h. Default 1h.
 	RetryAfterLimit Duration `yaml:"retry_after_limit"`
@@ -38,25 +56,23 @@ type Delivery struct {
 
 // DeliveryRules are what can be said for all targets, and for one.
 type DeliveryRules struct {
-	// MaxAttempts before the dead letter. At most 1000. Default 12.
-	MaxAttempts int `yaml:"max_attempts"`
-	// InitialBackoff is the wait after the first failure; each wait is spread by a
-	// factor from 0.8 to 1.2. At most 24h. Default 5s.
-	InitialBackoff Duration `yaml:"initial_backoff"`
-	// BackoffFactor of each wait to the one before, from 1 to 10. Default 3.
-	BackoffFactor float64 `yaml:"backoff_factor"`
-	// MaxBackoff is the longest wait of our own. At most 168h. Default 6h.
-	MaxBackoff Duration `yaml:"max_backoff"`
-	// MaxAge is how long a delivery is tried since it was enqueued or replayed,
-	// waits for the circuit included. At most 8760h. Default 72h.
-	MaxAge Duration `yaml:"max_age"`
-	// Timeout of one attempt, from the connect to the end of the answer. At most
-	// 10m. Default 15s.
-	Timeout Duration `yaml:"timeout"`
-	// RetryStatuses are tried again besides 408, 425, 429 and 5xx.
-	RetryStatuses []int `yaml:"retry_statuses"`
-	// Circuit leaves a target alone that keeps failing.
-	Circuit Circuit `yaml:"circuit"`
+	MaxAttempts                                 int
+	InitialBackoff, MaxBackoff, MaxAge, Timeout Duration
+	BackoffFactor                               float64
+	RetryStatuses                               []int
+	Circuit                                     Circuit
+}
+
+// Rules are those of all targets.
+func (d *Delivery) Rules() DeliveryRules {
+	return DeliveryRules{MaxAttempts: d.MaxAttempts, InitialBackoff: d.InitialBackoff, MaxBackoff: d.MaxBackoff, MaxAge: d.MaxAge, Timeout: d.Timeout,
+		BackoffFactor: d.BackoffFactor, RetryStatuses: d.RetryStatuses, Circuit: d.Circuit}
+}
+
+// Rules are what the override says.
+func (o *TargetOverride) Rules() DeliveryRules {
+	return DeliveryRules{MaxAttempts: o.MaxAttempts, InitialBackoff: o.InitialBackoff, MaxBackoff: o.MaxBackoff, MaxAge: o.MaxAge, Timeout: o.Timeout,
+		BackoffFactor: o.BackoffFactor, RetryStatuses: o.RetryStatuses, Circuit: o.Circuit}
 }
 
 // Circuit leaves a target alone that keeps failing.
@@ -80,7 +96,22 @@ type TargetOverride struct {
 	// PathPrefix narrows origin to paths that begin so, whole segments.
 	PathPrefix string `yaml:"path_prefix"`
 
-	DeliveryRules `yaml:",inline"`
+	// MaxAttempts before the dead letter, here.
+	MaxAttempts int `yaml:"max_attempts"`
+	// InitialBackoff is the wait after the first failure, here.
+	InitialBackoff Duration `yaml:"initial_backoff"`
+	// BackoffFactor of each wait to the one before, here.
+	BackoffFactor float64 `yaml:"backoff_factor"`
+	// MaxBackoff is the longest wait of our own, here.
+	MaxBackoff Duration `yaml:"max_backoff"`
+	// MaxAge is how long a delivery is tried, here.
+	MaxAge Duration `yaml:"max_age"`
+	// Timeout of one attempt, here.
+	Timeout Duration `yaml:"timeout"`
+	// RetryStatuses are tried again, here, in the place of those of delivery.
+	RetryStatuses []int `yaml:"retry_statuses"`
+	// Circuit leaves the target alone that keeps failing.
+	Circuit Circuit `yaml:"circuit"`
 	// Order is strict: one delivery after the other, the front holds up the rest;
 	// or none: several in flight, what waits for a retry is passed. Default strict.
 	Order string `yaml:"order"`
@@ -91,7 +122,7 @@ type TargetOverride struct {
 
 func (c *Config) checkDelivery() *Error {
 	d := &c.Delivery
-	if err := d.DeliveryRules.check("delivery"); err != nil {
+	if err := d.Rules().check("delivery"); err != nil {
 		return err
 	}
 	for _, n := range []bound{
@@ -132,7 +163,7 @@ func (b bound) check(path string) *Error {
 	return nil
 }
 
-func (r *DeliveryRules) check(path string) *Error {
+func (r DeliveryRules) check(path string) *Error {
 	for _, n := range []bound{
 		{"max_attempts", int64(r.MaxAttempts), 1000, false}, {"circuit.failures", int64(r.Circuit.Failures), 1000, false},
 		{"initial_backoff", int64(r.InitialBackoff), int64(24 * time.Hour), true}, {"max_backoff", int64(r.MaxBackoff), int64(168 * time.Hour), true},
@@ -185,7 +216,7 @@ func (o *TargetOverride) check(path string) *Error {
 	if err := (bound{"in_flight", int64(o.InFlight), 4, false}).check(path); err != nil {
 		return err
 	}
-	return o.DeliveryRules.check(path)
+	return o.Rules().check(path)
 }
 
 // originOf is scheme, host and port of an address, in one form.
@@ -225,10 +256,7 @@ func (t *Targets) Override(id, address string) *TargetOverride {
 }
 
 // With gives the rules with what an override says in their place.
-func (r DeliveryRules) With(o *DeliveryRules) DeliveryRules {
-	if o == nil {
-		return r
-	}
+func (r DeliveryRules) With(o DeliveryRules) DeliveryRules {
 	for _, n := range []struct{ to, by *int }{{&r.MaxAttempts, &o.MaxAttempts}, {&r.Circuit.Failures, &o.Circuit.Failures}} {
 		if *n.by != 0 {
 			*n.to = *n.by

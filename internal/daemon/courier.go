@@ -42,9 +42,9 @@ func rulesOf(cfg *config.Config) func(event.TargetID, event.ReplyTarget) outbox.
 // rules are those of the configuration, for all targets or for those of an override.
 func rules(cfg *config.Config, o *config.TargetOverride) outbox.Rules {
 	inFlight := 1
-	r := cfg.Delivery.DeliveryRules
+	r := cfg.Delivery.Rules()
 	if o != nil {
-		r = r.With(&o.DeliveryRules)
+		r = r.With(o.Rules())
 		if o.Order == "none" {
 			if inFlight = o.InFlight; inFlight == 0 {
 				inFlight = outbox.MaxInFlight

@@ -98,6 +98,8 @@ type Room struct {
 	pool  *workers.Pool[event.TargetID]
 	slots *slots
 
+	kept budget
+
 	mu    sync.Mutex
 	lanes map[event.TargetID]*lane
 }
@@ -201,8 +203,12 @@ func (r *Room) work(ctx context.Context, id event.TargetID, w *workers.Worker) t
 	l := r.lane(id)
 	l.stale = true
 	t := &turn{Room: r, lane: l, w: w, term: term}
+	defer l.ahead.take()
 	for fenced := false; ; {
 		due, more, err := t.run(ctx)
+		if err != nil || !more {
+			l.ahead.take()
+		}
 		var other *eventlog.ConditionError
 		var held *eventlog.HeldError
 		switch {
@@ -236,7 +242,7 @@ func (r *Room) lane(id event.TargetID) *lane {
 		if len(r.lanes) >= maxLanes {
 			clear(r.lanes) // who is forgotten is claimed again
 		}
-		l = &lane{id: id}
+		l = &lane{id: id, ahead: ahead{room: &r.kept}}
 		r.lanes[id] = l
 	}
 	return l

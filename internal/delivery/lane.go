@@ -3,7 +3,9 @@ package delivery
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -28,15 +30,60 @@ type lane struct {
 	stale   bool // the circuit is to be read again: a command may have come
 	waits   bool // the front of the lane waits for its time, as far as is known
 	as      standing
-	rules   outbox.Rules // of the address last seen
+	address string // digest of the address last seen
+	to      event.ReplyTarget
+	rules   outbox.Rules // of that address
+	ahead   ahead
 }
+
+// ahead is what was read of a lane and is not sent yet. Whatever happens to it in
+// the rows, the conditions of the append that begins its attempt find out.
+type ahead struct {
+	room *budget
+	list []eventlog.Outgoing
+	size int64
+}
+
+// keep keeps what is left of what was read, where there is room for it.
+func (a *ahead) keep(list []eventlog.Outgoing) {
+	size := int64(0)
+	for i := range list {
+		size += int64(len(list[i].Message) + len(list[i].To))
+	}
+	if len(list) > 0 && a.room.take(size) {
+		a.list, a.size = list, size
+	}
+}
+
+// take gives what was kept, and keeps it no longer.
+func (a *ahead) take() []eventlog.Outgoing {
+	list := a.list
+	a.room.give(a.size)
+	a.list, a.size = nil, 0
+	return list
+}
+
+// budget bounds the bytes that lanes keep, over all of them.
+type budget struct{ used atomic.Int64 }
+
+const keptBytes = 32 << 20
+
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) > keptBytes {
+		b.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int64) { b.used.Add(-n) }
 
 // The bounds of a turn: how long a lane keeps its place while others wait for one.
 const (
-	turnAttempts = 16
-	turnTime     = 100 * time.Millisecond
-	aheadBytes   = 256 << 10 // of bodies that are read ahead
-	looseWindow  = 64        // deliveries among which those that are due pass the others
+	turnTime    = 100 * time.Millisecond
+	aheadLimit  = 64        // deliveries that are read ahead
+	aheadBytes  = 256 << 10 // of bodies that are read ahead
+	looseWindow = 64        // deliveries among which those that are due pass the others
 )
 
 // turn is a lane at work.
@@ -126,11 +173,14 @@ func (t *turn) parked(ctx context.Context, now time.Time) (due time.Time, more b
 
 // learn takes the rules of the target by its address.
 func (t *turn) learn(o *eventlog.Outgoing) (event.ReplyTarget, bool) {
+	if t.address == o.Address && o.To != nil { // equal digests are equal bytes
+		return t.to, true
+	}
 	var to event.ReplyTarget
 	if o.To == nil || json.Unmarshal(o.To, &to) != nil {
 		return to, false
 	}
-	t.rules = t.cfg.Rules(t.id, to).WithDefaults()
+	t.address, t.to, t.rules = o.Address, to, t.cfg.Rules(t.id, to).WithDefaults()
 	return to, true
 }
 
@@ -341,9 +391,9 @@ func (t *turn) send(ctx context.Context, p *place, m *Message, timeout time.Dura
 func (t *turn) outcome(row *eventlog.DeliveryRow, res sent) part {
 	number := int(row.Attempts) + 1
 	out := part{row: row, open: int64(number)}
-	log := t.cfg.Logger.With("target_id", row.TargetID, "delivery_id", row.ID, "run_id", row.RunID, "attempt", number)
 	if res.Delivered {
-		log.Info("delivered", "status", res.Status)
+		t.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "delivered", slog.String("target_id", string(row.TargetID)), slog.String("delivery_id", string(row.ID)),
+			slog.String("run_id", string(row.RunID)), slog.Int("attempt", number), slog.Int("status", res.Status))
 		d := &event.DeliveryDelivered{Attempt: number, DeliveryID: row.ID, DurationMS: res.took.Milliseconds(), Failures: t.circuit.Failures, Status: res.Status}
 		if since, err := event.ParseTime(row.CycleAt); err == nil {
 			d.LagMS = max(res.at.Sub(since).Milliseconds(), 0)
@@ -353,7 +403,7 @@ func (t *turn) outcome(row *eventlog.DeliveryRow, res sent) part {
 		t.as = proven
 		return out
 	}
-	log.Warn("delivery attempt failed", "code", res.Code, "status", res.Status, "detail", res.Detail)
+	t.cfg.Logger.Warn("delivery attempt failed", "target_id", row.TargetID, "delivery_id", row.ID, "run_id", row.RunID, "attempt", number, "code", res.Code, "status", res.Status, "detail", res.Detail)
 	t.as = failing
 	t.failed(&out, row, res)
 	return out

@@ -21,13 +21,15 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 	if err != nil {
 		return due, false, err
 	}
-	list, err := t.cfg.Store.Ahead(ctx, t.id, eventlog.Ahead{Limit: turnAttempts, Bytes: aheadBytes, Largest: t.cfg.MaxPayload})
-	if err != nil {
-		return due, false, err
+	list := t.ahead.take()
+	if len(list) == 0 {
+		list, err = t.cfg.Store.Ahead(ctx, t.id, eventlog.Ahead{Limit: aheadLimit, Bytes: aheadBytes, Largest: t.cfg.MaxPayload})
+		if err != nil {
+			return due, false, err
+		}
 	}
 	if len(list) == 0 {
-		due, more, err = t.rest()
-		return due, more, err
+		return t.rest()
 	}
 	t.waits = false
 	began := time.Now()
@@ -73,13 +75,18 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 		outcome := t.outcome(&o.DeliveryRow, res)
 		if t.done(&outcome) {
 			t.slots.now(p, t.as)
-			if i+1 < len(list) && !t.w.Stopping() && (time.Since(began) < turnTime || !t.slots.wanted(p)) {
+			on := time.Since(began) < turnTime || !t.slots.wanted(p)
+			if i+1 < len(list) && !t.w.Stopping() && on {
 				told = append(told, outcome)
 				continue
 			}
-		} else {
-			t.waits = true
+			if err := t.record(ctx, outcome); err != nil {
+				return due, true, err
+			}
+			t.ahead.keep(list[i+1:])
+			return due, true, nil
 		}
+		t.waits = true
 		return due, true, t.record(ctx, outcome)
 	}
 	return due, true, flush()

@@ -14,7 +14,7 @@ const (
 	backlogRest = "SELECT" +
 		" (SELECT coalesce(min(submitted_at), '') FROM runs WHERE status <> 'completed' AND status = '" + statusQueued + "')," +
 		" (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = '" + statusPending + "' LIMIT ?1))," +
-		" (SELECT coalesce(min(created_at), '') FROM outbox WHERE status = '" + statusPending + "')," +
+		" (SELECT coalesce(min(created_at), '') FROM outbox WHERE status <> 'delivered' AND status = '" + statusPending + "')," +
 		" (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = '" + statusDeadLettered + "' LIMIT ?1))," +
 		" (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = 'pending' AND last_code <> '' LIMIT ?1))," +
 		" (SELECT count(*) FROM (SELECT DISTINCT target_id FROM outbox r WHERE status = 'pending' AND last_code <> ''" +

@@ -6,6 +6,8 @@ ALTER TABLE outbox ADD COLUMN last_class TEXT NOT NULL DEFAULT '';
 ALTER TABLE outbox ADD COLUMN last_at TEXT NOT NULL DEFAULT '';
 ALTER TABLE outbox ADD COLUMN n_last_ms INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE outbox ADD COLUMN n_delivered INTEGER NOT NULL DEFAULT 0;
+-- outbox_status has it too, and every delivery would be written to both.
+DROP INDEX outbox_oldest;
 -- Of the few that wait for another attempt; what is delivered at once is never in it.
 CREATE INDEX outbox_retrying ON outbox (target_id) WHERE status = 'pending' AND last_code <> '';
 
