@@ -56,6 +56,11 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 		if t.rules.InFlight > 1 { // seen now, by its address
 			return due, true, flush()
 		}
+		if len(told) > 0 && (told[0].row.SessionID != o.SessionID || told[0].row.UserID != o.UserID) {
+			if err := flush(); err != nil { // an append in a stream is about one session
+				return due, true, err
+			}
+		}
 		start, m := t.begin(o, at())
 		if m == nil {
 			told = append(told, start)
