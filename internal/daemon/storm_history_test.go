@@ -290,10 +290,7 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 			h.broken(e, l, "C42", "attempt %d of the cycle began at %s; the least wait is %s", l.cycle, l.started, least)
 		}
 	}
-	says := true
 	switch {
-	case d.Code == "dial_refused": // nobody was asked
-		says = false
 	case !w.failing(d.Code, d.Status):
 		lane.failures = 0
 		if lane.circuit != "" {
@@ -305,7 +302,7 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 			lane.owes = append(lane.owes, "target.circuit.opened")
 		}
 	}
-	if says != (d.Failures != nil) || says && *d.Failures != lane.failures {
+	if d.Failures == nil || *d.Failures != lane.failures {
 		h.broken(e, l, "I-25", "%d failures in a row", lane.failures)
 	}
 	if d.Code == "http_410" {

@@ -165,7 +165,11 @@ func (st *storm) part(what string, deaths int, play func(ctx context.Context) er
 	defer cancel()
 	over, settled := make(chan struct{}), make(chan struct{})
 	var others sync.WaitGroup
-	others.Go(func() { st.killer(deaths, over) })
+	others.Go(func() {
+		if !st.killer(deaths, over) {
+			cancel() // there is no daemon any more
+		}
+	})
 	others.Go(func() { st.people(ctx, over, settled) })
 	err := play(ctx)
 	if err == nil {
@@ -273,8 +277,9 @@ var stormTypes = []event.Type{
 	"target.circuit.opened", "target.circuit.half_opened", "target.circuit.closed", "target.paused", event.TypeOutputEmitted, event.TypeDeliveryReplayed, "",
 }
 
-// killer ends lives, one after the other, on one node and then on the next.
-func (st *storm) killer(deaths int, over <-chan struct{}) {
+// killer ends lives, one after the other, on one node and then on the next. False:
+// one ended by itself.
+func (st *storm) killer(deaths int, over <-chan struct{}) bool {
 	rnd := seeded(st.seed ^ uint64(deaths))
 	for i := range st.nodes {
 		if l := st.nodes[i].life(); l == nil || l.over(st.nodes[i]) {
@@ -286,7 +291,7 @@ func (st *storm) killer(deaths int, over <-chan struct{}) {
 		l := k.life()
 		how, from := st.endLife(rnd, k, l, over)
 		if how == "" {
-			return
+			return !l.over(k)
 		}
 		st.mu.Lock()
 		st.ends = append(st.ends, lifeEnd{from: from, to: time.Now(), how: how})
@@ -294,10 +299,15 @@ func (st *storm) killer(deaths int, over <-chan struct{}) {
 		close(st.died)
 		st.died = make(chan struct{})
 		st.mu.Unlock()
-		if k.restart(randomStormKill(rnd)) == nil {
-			return
+		var next *killAt
+		if n+1 < deaths { // who comes last lives on
+			next = randomStormKill(rnd)
+		}
+		if k.restart(next) == nil {
+			return false
 		}
 	}
+	return true
 }
 
 // randomStormKill gives the next life an append to die at, or none.

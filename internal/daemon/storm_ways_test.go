@@ -74,7 +74,7 @@ type way struct {
 	fails     []string // codes of failed attempts besides code
 	held      bool     // each failure asks to be left alone, for longer than may be asked
 	heldOnce  bool     // one of them does
-	address   string   // where it is, when it is not the receiver's plain address: tls, tls-plain, dns, closed, mute, mute-tls, inside
+	address   string   // where it is, when it is not the receiver's plain address: tls, tls-plain, dns, closed, mute, mute-tls
 }
 
 func (w *way) rules() *stormRules { return rulesOfGroup(w.group) }
@@ -153,7 +153,6 @@ func stormWays() []*way {
 		refuses(fmt.Sprint(s), fmt.Sprintf("http_%d", s), answers(s))
 	}
 	refuses("404-endless", "http_404", deed{status: 404, after: "-", does: func(x *exchange) { x.endless(404) }})
-	add(&way{name: "blocked", group: "plain", does: ever(took), code: "dial_refused", once: true, address: "inside"})
 
 	for _, s := range []int{408, 425, 429, 500, 501, 502, 503, 504, 507} {
 		dead(fmt.Sprint(s), fmt.Sprintf("http_%d", s), answers(s))
@@ -165,7 +164,7 @@ func stormWays() []*way {
 		add(&way{name: "429-" + name, group: "plain", does: ever(begs(429, after)), code: "http_429", held: true})
 	}
 	add(&way{name: "503-seconds", group: "plain", does: ever(begs(503, "2")), code: "http_503", held: true})
-	dead("999", "http_999", deed{status: 999, after: "-", does: func(x *exchange) { x.raw("HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n") }})
+	dead("999", "http_999", deed{status: 999, after: "-", does: func(x *exchange) { x.raw("HTTP/1.1 999 What\r\nConnection: close\r\nContent-Length: 0\r\n\r\n") }})
 	dead("no-http", "connection", deed{after: "-", does: func(x *exchange) { x.raw("220 mail.example.com ESMTP\r\n") }})
 	dead("reset-unread", "connection", resets)
 	dead("reset", "connection", breaks)

@@ -151,8 +151,6 @@ func (s *sky) url(w *way) string {
 		base = "http://" + s.mute.Addr().String()
 	case "mute-tls":
 		base = "https://" + s.mute.Addr().String()
-	case "inside":
-		base = s.inside
 	}
 	return base + w.path()
 }
