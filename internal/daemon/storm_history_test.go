@@ -91,6 +91,10 @@ type stormStory struct {
 // whole milliseconds.
 const slack = 3 * time.Millisecond
 
+// lateness is by how much a wait may be longer than what it was to be: a node does
+// not know exactly what time it is in the store, and errs to this side.
+const lateness = 10 * time.Second
+
 func (st *storm) tell(events []event.Event) *stormStory {
 	h := &stormStory{st: st, lanes: map[event.Stream]*laneStory{}, letters: map[string]*letter{}, outputs: map[string][]string{}, met: map[string]int{}}
 	for i := range events {
@@ -286,7 +290,7 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 			wait *= 2
 		}
 		least := min(wait, stormMaxBackoff) * 8 / 10
-		if l.retryAt.Before(l.started.Add(least-slack)) || l.retryAt.After(e.Time.Add(max(stormMaxBackoff, stormRetryAfter)+slack)) {
+		if l.retryAt.Before(l.started.Add(least-slack)) || l.retryAt.After(e.Time.Add(max(stormMaxBackoff, stormRetryAfter)+lateness)) {
 			h.broken(e, l, "C42", "attempt %d of the cycle began at %s; the least wait is %s", l.cycle, l.started, least)
 		}
 	}
@@ -318,7 +322,7 @@ func (h *stormStory) held(e *event.Event, l *letter, d *telling) {
 	switch {
 	case !asked && d.HoldUntil != "":
 		h.broken(e, l, "C42", "nobody asked for a wait")
-	case asked && (until.Before(l.started.Add(stormRetryAfter-slack)) || until.After(e.Time.Add(stormRetryAfter+slack))):
+	case asked && (until.Before(l.started.Add(stormRetryAfter-slack)) || until.After(e.Time.Add(stormRetryAfter+lateness))):
 		h.broken(e, l, "C42", "the attempt began at %s", l.started)
 	case asked:
 		h.met["waits that receivers asked for"]++
@@ -416,7 +420,7 @@ func (h *stormStory) target(e *event.Event, lane *laneStory, d *telling) {
 		cooldown = min(cooldown, stormMaxCooldown)
 		lane.circuit, lane.until = "open", stormTime(d.Until)
 		lane.opened = append(lane.opened, openTime{from: e.Time, until: lane.until})
-		if d.Opens != lane.opens || d.CooldownMS != cooldown.Milliseconds() || lane.until.After(e.Time.Add(cooldown+slack)) {
+		if d.Opens != lane.opens || d.CooldownMS != cooldown.Milliseconds() || lane.until.After(e.Time.Add(cooldown+lateness)) {
 			h.broken(e, nil, "I-25", "opened the %dth time in a row, for %s", lane.opens, cooldown)
 		}
 	case "target.circuit.half_opened":

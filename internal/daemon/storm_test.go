@@ -119,7 +119,9 @@ func newStorm(t *testing.T, nodes int, database string, deliveries, deaths int) 
 	for range nodes {
 		k := newKeeper(t, st.config(script))
 		k.quiet = true
-		st.nodes, st.on = append(st.nodes, k), append(st.on, newCaller(t, k))
+		c := newCaller(t, k)
+		c.stops = true
+		st.nodes, st.on = append(st.nodes, k), append(st.on, c)
 	}
 	return st
 }
@@ -300,7 +302,7 @@ func (st *storm) killer(deaths int, over <-chan struct{}) bool {
 		st.died = make(chan struct{})
 		st.mu.Unlock()
 		var next *killAt
-		if n+1 < deaths { // who comes last lives on
+		if n+len(st.nodes) < deaths { // the last life of each goes on
 			next = randomStormKill(rnd)
 		}
 		if k.restart(next) == nil {
@@ -475,7 +477,9 @@ func (st *storm) people(ctx context.Context, over, settled <-chan struct{}) {
 
 // tend looks at the targets once.
 func (st *storm) tend(ctx context.Context, rnd *rand.Rand, busy bool) error {
-	if true { return nil } // TEMP
+	if true {
+		return nil
+	} // TEMP
 	say := func(id, word string) error {
 		a, err := st.on[rnd.IntN(len(st.on))].do(ctx, http.MethodPost, "/v1/targets/"+id+"/"+word, map[string]any{"reason": "the storm"})
 		if err == nil && (a.status < 200 || a.status > 299) && a.status != http.StatusConflict {
