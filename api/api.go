@@ -298,6 +298,7 @@ type Delivery struct {
 	UpdatedAt  time.Time  `json:"updated_at"`
 	NextAt     *time.Time `json:"next_at,omitempty"`
 	LastCode   string     `json:"last_code,omitempty"`
+	LastClass  string     `json:"last_class,omitempty"` // of the failure
 	LastStatus int64      `json:"last_status,omitempty"`
 }
 
@@ -317,6 +318,16 @@ type Target struct {
 	LastMadeAt     time.Time `json:"last_made_at"`
 	LastStatus     string    `json:"last_status"`
 	LastCode       string    `json:"last_code,omitempty"`
+	InFlight       int64     `json:"in_flight"`
+	Blocked        int64     `json:"blocked"` // deliveries that wait behind one that waits, or for the end of a pause
+	// Circuit is closed, open or half_open, Failures the failures in a row. Nothing
+	// is sent before OpenUntil, nor before HeldUntil, which the receiver asked for.
+	Circuit     string     `json:"circuit"`
+	Failures    int64      `json:"failures"`
+	OpenUntil   *time.Time `json:"open_until,omitempty"`
+	HeldUntil   *time.Time `json:"held_until,omitempty"`
+	Paused      *Pause     `json:"paused,omitempty"`
+	LastFailure *Failure   `json:"last_failure,omitempty"`
 }
 
 // ReplayDelivery is the body of POST /v1/deliveries/{d}/replay. Force replays

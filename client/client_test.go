@@ -239,14 +239,30 @@ func TestEveryOperation(t *testing.T) {
 	}
 	target := event.TargetIDFor("ann", "webhook", "u")
 	dlv := event.DeliveryIDFor(event.RunID(run.ID), target, 1)
-	for _, x := range []event.Data{&event.DeliveryEnqueued{Address: blob.Ref, Body: blob.Ref, DeliveryID: dlv, Type: "webhook"}, &event.DeliveryDeadLettered{DeliveryID: dlv}} {
-		d.appendTo(target.Stream(), nil, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: x})
+	said := event.NewBlob(event.SessionID(s.ID), event.BlobDelivery, []byte("no"))
+	for _, x := range []event.Data{&event.DeliveryEnqueued{Address: blob.Ref, Body: blob.Ref, DeliveryID: dlv, Type: "webhook"},
+		&event.DeliveryAttemptStarted{DeliveryID: dlv, Attempt: 1, Cycle: 1}, &event.DeliveryAttemptFailed{DeliveryID: dlv, Attempt: 1, Code: "http_400", Status: 400, Excerpt: said.Ref},
+		&event.DeliveryDeadLettered{DeliveryID: dlv}} {
+		d.appendTo(target.Stream(), []event.Blob{said}, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: x})
 	}
 	if got := must(c.Deliveries(ctx, client.DeliveriesQuery{RunID: run.ID, Status: "dead_lettered"}, client.Page{}))(t); len(got.Items) != 1 {
 		t.Errorf("deliveries %+v", got)
 	}
 	must(c.ReplayDelivery(ctx, string(dlv), &api.ReplayDelivery{}))(t)
 	must(c.Delivery(ctx, string(dlv)))(t)
+	must(c.Attempts(ctx, string(dlv), client.Page{Cursor: "YXR0ZW1wdHMKMQ"}))(t) // behind the first
+	if got := must(c.Attempts(ctx, string(dlv), client.Page{Limit: 5}))(t); len(got.Items) != 1 || got.Items[0].Excerpt != "no" || got.Items[0].Outcome != api.AttemptFailed {
+		t.Errorf("attempts %+v", got)
+	}
+	if got := must(c.PauseTarget(ctx, string(target), "it moves"))(t); got.Paused == nil || got.Paused.Reason != "it moves" {
+		t.Errorf("paused %+v", got)
+	}
+	if got := must(c.ResumeTarget(ctx, string(target), ""))(t); got.Paused != nil {
+		t.Errorf("resumed %+v", got)
+	}
+	if got := must(c.ResetTarget(ctx, string(target), ""))(t); got.Circuit != api.CircuitClosed {
+		t.Errorf("reset %+v", got)
+	}
 	if got := must(c.ResolveDelivery(ctx, string(dlv), "they have it"))(t); got.Status != api.DeliveryResolved {
 		t.Errorf("resolved %+v", got)
 	}

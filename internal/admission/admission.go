@@ -37,6 +37,7 @@ type Store interface {
 	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error)
 	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
+	TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error)
 	PutAsset(ctx context.Context, a eventlog.AssetRow, data []byte, quota int64) (eventlog.AssetRow, bool, error)
 	Asset(ctx context.Context, id event.AssetID) (eventlog.AssetRow, error)
 	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)

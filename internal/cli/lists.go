@@ -45,13 +45,13 @@ func (a *app) deliveriesCommand() *cobra.Command {
 	f.StringVar(&q.TargetID, "target", "", "to this target")
 	when.add(list)
 	pageFlags(list, &page)
-	show := &cobra.Command{Use: "show DELIVERY", Short: "Show a delivery", Args: cobra.ExactArgs(1),
+	show := &cobra.Command{Use: "show DELIVERY", Short: "Show a delivery and its attempts", Args: cobra.ExactArgs(1),
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			d, err := c.Delivery(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return a.print(d)
+			return a.showDelivery(cmd.Context(), c, d)
 		})}
 	var req api.ReplayDelivery
 	replay := &cobra.Command{Use: "replay DELIVERY", Short: "Send a dead letter again, with the same id and bytes", Args: cobra.ExactArgs(1),
@@ -75,44 +75,6 @@ func (a *app) deliveriesCommand() *cobra.Command {
 		})}
 	resolve.Flags().StringVar(&why, "reason", "", "why, for the record")
 	return group("deliveries", "Look at deliveries and replay dead letters", list, show, replay, resolve)
-}
-
-func (a *app) targetsCommand() *cobra.Command {
-	var q client.TargetsQuery
-	var page client.Page
-	list := &cobra.Command{Use: "list", Short: "List the receivers that deliveries went to", Args: cobra.NoArgs,
-		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-			l, err := c.Targets(cmd.Context(), q, page)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.print(l)
-			}
-			err = a.table("TARGET\tUSER\tTYPE\tPENDING\tDEAD\tOLDEST PENDING\tLAST", func(w *tabwriter.Writer) {
-				for _, t := range l.Items {
-					oldest := "-"
-					if t.OldestPendingAt != nil {
-						oldest = stamp(*t.OldestPendingAt)
-					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", t.ID, t.UserID, t.Type, t.Pending, t.DeadLettered, oldest, or(t.LastCode, t.LastStatus))
-				}
-			})
-			a.more(l.NextCursor)
-			return err
-		})}
-	list.Flags().StringVar(&q.Status, "status", "", "only with deliveries that are pending or dead_lettered")
-	list.Flags().StringVar(&q.Type, "type", "", "only of this type")
-	pageFlags(list, &page)
-	show := &cobra.Command{Use: "show TARGET", Short: "Show how deliveries to a receiver stand", Args: cobra.ExactArgs(1),
-		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
-			t, err := c.Target(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.print(t)
-		})}
-	return group("targets", "Look at receivers", list, show)
 }
 
 func (a *app) nodesCommand() *cobra.Command {

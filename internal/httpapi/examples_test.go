@@ -332,7 +332,10 @@ func (s *story) runs(ses string) {
 	lane := func(data ...event.Data) { s.appendTo(target.Stream(), ses, run, "", data...) }
 	lane(&event.DeliveryEnqueued{Address: body.Ref, Body: body.Ref, DeliveryID: dlv, Type: "webhook"}, &event.DeliveryAttemptStarted{Attempt: 1, Cycle: 1, DeliveryID: dlv})
 	time.Sleep(80 * time.Millisecond)
-	lane(&event.DeliveryAttemptFailed{Attempt: 1, Code: "http_401", DeliveryID: dlv, DurationMS: 80, Status: 401}, &event.DeliveryDeadLettered{Attempts: 1, Code: "http_401", DeliveryID: dlv})
+	said := event.NewBlob(event.SessionID(ses), event.BlobDelivery, []byte(`{"error":"no secret"}`))
+	s.blobs = append(s.blobs, said)
+	lane(&event.DeliveryAttemptFailed{Attempt: 1, Class: "refused", Code: "http_401", DeliveryID: dlv, DurationMS: 80, Excerpt: said.Ref, Status: 401},
+		&event.DeliveryDeadLettered{Attempts: 1, Class: "refused", Code: "http_401", DeliveryID: dlv})
 	s.call("listRuns", 200, nil, "status", "completed", "since", "2027-03-01T00:00:00Z")
 	s.call("listRuns", 400, nil, "status", "done")
 	s.call("getRunTimeline", 200, nil, "r", run)
@@ -354,6 +357,10 @@ func (s *story) runs(ses string) {
 	s.call("listTargets", 200, nil, "status", "dead_lettered")
 	s.call("getTarget", 200, nil, "target", string(target))
 	s.call("getTarget", 404, nil, "target", "tgt_none")
+	s.call("listAttempts", 200, nil, "d", string(dlv))
+	s.call("pauseTarget", 200, `{"reason":"it is being moved"}`, "target", string(target))
+	s.call("resumeTarget", 200, `{"reason":"it has moved"}`, "target", string(target))
+	s.call("resetTarget", 200, `{"reason":"it has the secret now"}`, "target", string(target))
 	s.call("replayDelivery", 202, `{"reason":"the receiver has the secret now"}`, "d", string(dlv))
 	s.call("replayDelivery", 409, `{}`, "d", string(dlv))
 	s.call("resolveDelivery", 200, `{"reason":"the receiver is gone"}`, "d", string(dlv))

@@ -72,7 +72,7 @@ func TestFilters(t *testing.T) {
 	for _, id := range []event.DeliveryID{waiting, tried} {
 		w.appendTo(target.Stream(), nil, of(&event.DeliveryEnqueued{DeliveryID: id, Type: "webhook"}))
 	}
-	w.appendTo(target.Stream(), nil, of(&event.DeliveryAttemptStarted{DeliveryID: tried, Attempt: 1}))
+	w.appendTo(target.Stream(), nil, of(&event.DeliveryAttemptStarted{DeliveryID: tried, Attempt: 1}), of(&event.DeliveryAttemptFailed{DeliveryID: tried, Attempt: 1, Code: "timeout"}))
 	one := into[api.Delivery](w.do("GET", "/v1/deliveries/"+string(waiting), w.admin, nil).want(200))
 
 	S := func(list ...int) (ids []string) {

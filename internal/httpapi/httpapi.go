@@ -45,6 +45,8 @@ type Views interface {
 	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
 	Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error)
 	Targets(ctx context.Context, f eventlog.TargetFilter, p eventlog.Page) ([]eventlog.TargetRow, string, error)
+	Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, p eventlog.Page) ([]eventlog.AttemptRow, string, error)
+	Now(ctx context.Context) (time.Time, error)
 }
 
 // Store is everything that the door reads, and the tokens, which it writes.

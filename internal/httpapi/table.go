@@ -17,6 +17,8 @@ func table() []route {
 	all = append(all, assetRoutes()...)
 	all = append(all, logRoutes()...)
 	all = append(all, deliveryRoutes()...)
+	all = append(all, attemptRoutes()...)
+	all = append(all, targetRoutes()...)
 	return append(all, adminRoutes()...)
 }
 

@@ -221,7 +221,7 @@ func delivery(row *eventlog.DeliveryRow) (api.Delivery, error) {
 	out := api.Delivery{
 		ID: string(row.ID), TargetID: string(row.TargetID), SessionID: string(row.SessionID), RunID: string(row.RunID), UserID: row.UserID,
 		Type: row.Type, Status: row.Status, Attempts: row.Attempts, CreatedAt: t.at(row.CreatedAt), UpdatedAt: t.at(row.UpdatedAt),
-		NextAt: t.maybe(row.NextAt), LastCode: row.LastCode, LastStatus: row.LastStatus,
+		NextAt: t.maybe(row.NextAt), LastCode: row.LastCode, LastClass: row.LastClass, LastStatus: row.LastStatus,
 	}
 	if out.Status == api.DeliveryPending && row.LastCode != "" {
 		out.Status = api.DeliveryRetrying

@@ -56,11 +56,13 @@ func appendDelivery(out []derived.Change, e *event.Event, target event.TargetID,
 			str("created_at", at), str("updated_at", at), str("next_at", at), str("cycle_at", at),
 		}})
 	case *event.DeliveryAttemptStarted:
+		cols := []derived.Col{num("n_attempts", int64(d.Attempt)), num("n_cycle", int64(d.Cycle)), num("n_open", int64(d.Attempt)), num("n_open_epoch", e.Epoch)}
 		if b := d.Earlier; b != nil {
+			cols = append(cols, num("n_delivered", 0))
 			out = append(out, derived.Change{Table: derived.Attempts, Op: derived.Insert, Key: attemptKey(target, d.DeliveryID, b.Attempt), Cols: []derived.Col{
 				str("ended_at", b.EndedAt), num("n_status", int64(b.Status)), num("n_duration_ms", b.DurationMS)}})
 		}
-		set(d.DeliveryID, num("n_attempts", int64(d.Attempt)), num("n_cycle", int64(d.Cycle)), num("n_open", int64(d.Attempt)), num("n_open_epoch", e.Epoch))
+		set(d.DeliveryID, cols...)
 	case *event.DeliveryDelivered:
 		set(d.DeliveryID, str("status", Delivered), str("next_at", ""), num("n_open", 0), num("n_open_epoch", 0), str("last_code", ""), str("last_class", ""),
 			num("n_last_status", int64(d.Status)), num("n_last_ms", d.DurationMS), str("last_at", at), num("n_delivered", int64(d.Attempt)))

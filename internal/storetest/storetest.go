@@ -116,6 +116,8 @@ func Run(t *testing.T, open Opener) {
 		{"run view", testRuns},
 		{"delivery view", testDeliveries},
 		{"target view", testTargets},
+		{"a look into a lane", testAhead},
+		{"attempts, and how targets fare", testAttempts},
 		{"backlog", testBacklog},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
