@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -236,14 +237,21 @@ func (st *storm) checkMetrics(h *stormStory, events []event.Event, told *seen) {
 	for i := range steps {
 		want[steps[i]] = 0
 	}
-	failed := 0.0
+	attempts := map[string]float64{"delivered": 0}
 	for i := range events[told.since:] {
 		e := &events[told.since+i]
 		if step, ok := steps[e.Type]; ok {
 			want[step]++
 		}
 		if e.Type == event.TypeDeliveryAttemptFailed {
-			failed++
+			var d telling
+			if err := json.Unmarshal(e.Raw, &d); err != nil {
+				st.t.Fatal(err)
+			}
+			attempts[d.Class]++
+		}
+		if e.Type == event.TypeDeliveryDelivered {
+			attempts["delivered"]++
 		}
 	}
 	for step, n := range want {
@@ -251,14 +259,18 @@ func (st *storm) checkMetrics(h *stormStory, events []event.Event, told *seen) {
 			st.t.Errorf("C58: the metrics count %v deliveries %s, the log has %v", got, step, n)
 		}
 	}
-	attempts := 0.0
 	for name, n := range told.metrics {
-		if strings.HasPrefix(name, "holdfast_delivery_attempts_total{") {
-			attempts += n
+		class, ok := strings.CutPrefix(name, `holdfast_delivery_attempts_total{class="`)
+		if class = strings.TrimSuffix(class, `"}`); ok && n != attempts[class] {
+			st.t.Errorf("C58: the metrics count %v attempts as %s, the log has %v", n, class, attempts[class])
 		}
+		delete(attempts, class)
 	}
-	if attempts != want["delivered"]+failed || want["replayed"] == 0 || failed == 0 {
-		st.t.Errorf("C58: the metrics count %v attempts, the log has %v delivered and %v failed", attempts, want["delivered"], failed)
+	for class, n := range attempts {
+		st.t.Errorf("C58: the metrics do not count the %v attempts that are %s", n, class)
+	}
+	if got := told.metrics["holdfast_delivery_lag_seconds_count"]; got != want["delivered"] || want["delivered"] == 0 || want["dead_lettered"] == 0 {
+		st.t.Errorf("C58: the metrics count the lag of %v deliveries, the log has %v delivered, %v dead letters", got, want["delivered"], want["dead_lettered"])
 	}
 	ledger := map[string]int{}
 	for _, l := range h.letters {
@@ -269,11 +281,28 @@ func (st *storm) checkMetrics(h *stormStory, events []event.Event, told *seen) {
 			st.t.Errorf("C58: %d deliveries are listed as %s, the log has %d", told.ledger[status], status, ledger[status])
 		}
 	}
-	for name, n := range map[string]int{"holdfast_deliveries_pending": 0, "holdfast_deliveries_dead_lettered": ledger[api.DeliveryDeadLettered]} {
+	circuits := map[string]int{}
+	for _, lane := range h.lanes {
+		circuits[lane.circuit]++
+	}
+	for name, n := range map[string]int{
+		"holdfast_deliveries_pending": 0, "holdfast_deliveries_retrying": 0, "holdfast_deliveries_dead_lettered": ledger[api.DeliveryDeadLettered],
+		"holdfast_targets_blocked": 0, "holdfast_targets_paused": h.paused(),
+		`holdfast_targets_circuits{state="open"}`: circuits["open"], `holdfast_targets_circuits{state="half_open"}`: circuits["half_open"],
+	} {
 		if got, ok := told.metrics[name]; !ok || got != float64(n) {
 			st.t.Errorf("C58: %s is %v, want %d", name, got, n)
 		}
 	}
+}
+
+func (h *stormStory) paused() (n int) {
+	for _, lane := range h.lanes {
+		if lane.paused {
+			n++
+		}
+	}
+	return n
 }
 
 // keep copies the directories of a storm that failed.

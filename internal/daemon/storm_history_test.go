@@ -67,6 +67,7 @@ type laneStory struct {
 	until    time.Time
 	hold     time.Time
 	reset    time.Time
+	stale    bool // it was reset under the attempt in flight, whose outcome may not know
 	paused   bool
 	probe    string       // the delivery that half-opening named and that has not begun
 	owes     []event.Type // what follows from the last outcome, in the same append
@@ -79,12 +80,13 @@ type openTime struct{ from, until time.Time }
 
 // stormStory is the whole log.
 type stormStory struct {
-	st      *storm
-	lanes   map[event.Stream]*laneStory
-	letters map[string]*letter
-	outputs map[string][]string // by run: the deliveries that its output names, in the order of its targets
-	met     map[string]int
-	waits   []time.Duration // from enqueued to delivered, at receivers that are well
+	st       *storm
+	lanes    map[event.Stream]*laneStory
+	letters  map[string]*letter
+	outputs  map[string][]string // by run: the deliveries that its output names, in the order of its targets
+	met      map[string]int
+	findings int
+	waits    []time.Duration // from enqueued to delivered, at receivers that are well
 }
 
 // slack is what times of one machine's clocks may differ by, stored as they are in
@@ -114,6 +116,9 @@ func (st *storm) tell(events []event.Event) *stormStory {
 
 func (h *stormStory) broken(e *event.Event, l *letter, rule, format string, args ...any) {
 	h.st.t.Helper()
+	if h.findings++; h.findings > 60 {
+		return // that is enough to see
+	}
 	where := ""
 	if l != nil {
 		where = l.id + " at " + l.lane.way.path()
@@ -294,6 +299,9 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 			h.broken(e, l, "C42", "attempt %d of the cycle began at %s; the least wait is %s", l.cycle, l.started, least)
 		}
 	}
+	if lane.stale && d.Failures != nil {
+		lane.failures = max(*d.Failures-1, 0)
+	}
 	switch {
 	case !w.failing(d.Code, d.Status):
 		lane.failures = 0
@@ -337,7 +345,7 @@ func (h *stormStory) deliver(e *event.Event, l *letter, d *telling) {
 	if lane.circuit != "" {
 		lane.owes = append(lane.owes, "target.circuit.closed")
 	}
-	lane.failures = 0
+	lane.failures, lane.stale = 0, false
 	h.over(e, l, "delivered")
 	if !lane.way.delivered && (l.replays == 0 || !h.st.s.mended[lane.way.path()]) {
 		h.broken(e, l, "C58", "this receiver takes nothing")
@@ -406,6 +414,9 @@ func (h *stormStory) target(e *event.Event, lane *laneStory, d *telling) {
 	h.met[string(e.Type)]++
 	switch e.Type {
 	case "target.circuit.opened":
+		if lane.stale { // C57: it goes on as if it had not been reset
+			lane.opens, lane.failures, lane.stale = d.Opens-1, stormThreshold, false
+		}
 		if lane.circuit == "open" || lane.circuit == "" && lane.failures < stormThreshold {
 			h.broken(e, nil, "I-25", "the circuit is %q, after %d failures", lane.circuit, lane.failures)
 		}
@@ -432,7 +443,7 @@ func (h *stormStory) target(e *event.Event, lane *laneStory, d *telling) {
 	case "target.circuit.closed":
 		lane.circuit, lane.failures, lane.opens, lane.probe = "", 0, 0, ""
 		if d.Actor != "" {
-			lane.hold, lane.reset = time.Time{}, e.Time
+			lane.hold, lane.reset, lane.stale = time.Time{}, e.Time, lane.inFlight > 0
 			if n := len(lane.opened); n > 0 && lane.opened[n-1].until.After(e.Time) {
 				lane.opened[n-1].until = e.Time
 			}

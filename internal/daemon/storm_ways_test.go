@@ -149,7 +149,7 @@ func stormWays() []*way {
 			x.rw.WriteHeader(s)
 		}})
 	}
-	for _, s := range []int{400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 431, 451} {
+	for _, s := range []int{400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 431, 451} {
 		refuses(fmt.Sprint(s), fmt.Sprintf("http_%d", s), answers(s))
 	}
 	refuses("404-endless", "http_404", deed{status: 404, after: "-", does: func(x *exchange) { x.endless(404) }})

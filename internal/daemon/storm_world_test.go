@@ -64,6 +64,9 @@ func newSky(t *testing.T) *sky {
 	if s.verify, err = standardwebhooks.NewWebhook(crashSecret); err != nil {
 		t.Fatal(err)
 	}
+	if len(stormWays())%stormStep == 0 {
+		t.Fatalf("%d ways are not met in steps of %d", len(stormWays()), stormStep)
+	}
 	for _, w := range stormWays() {
 		if s.ways[w.path()] != nil {
 			t.Fatalf("two ways are %s", w.path())
