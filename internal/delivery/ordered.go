@@ -55,11 +55,6 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 		if t.rules.InFlight > 1 { // seen now, by its address
 			return due, true, flush()
 		}
-		if len(told) > 0 && (told[0].row.SessionID != o.SessionID || told[0].row.UserID != o.UserID) {
-			if err := flush(); err != nil { // an append in a stream is about one session
-				return due, true, err
-			}
-		}
 		start, m := t.begin(o, c.least())
 		if m == nil {
 			told = append(told, start)
@@ -76,6 +71,7 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 		if err != nil {
 			return due, false, err
 		}
+		t.heard(ctx, &res)
 		outcome := t.outcome(&o.DeliveryRow, res)
 		if t.done(&outcome) {
 			t.slots.now(p, t.as)
