@@ -283,6 +283,7 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 		if d.Failures != nil || d.HoldUntil != "" {
 			h.broken(e, l, "I-25", "nobody knows what became of it")
 		}
+		lane.stale = false
 		return
 	}
 	if d.Code != w.code && !slices.Contains(w.fails, d.Code) {
@@ -314,6 +315,7 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 			lane.owes = append(lane.owes, "target.circuit.opened")
 		}
 	}
+	lane.stale = lane.stale && len(lane.owes) > 0
 	if d.Failures == nil || *d.Failures != lane.failures {
 		h.broken(e, l, "I-25", "%d failures in a row", lane.failures)
 	}
