@@ -97,10 +97,11 @@ type turn struct {
 // run looks at the lane, and sends what is due for a while. It gives when to come
 // back where nothing is due, and whether there may be more to do now.
 func (t *turn) run(ctx context.Context) (due time.Time, more bool, err error) {
-	now, err := t.look(ctx)
+	c, err := t.look(ctx)
 	if err != nil {
 		return due, false, err
 	}
+	now := c.least()
 	if t.circuit.Paused {
 		return t.parked(ctx, now)
 	}
@@ -118,7 +119,7 @@ func (t *turn) run(ctx context.Context) (due time.Time, more bool, err error) {
 		}
 	}
 	if t.rules.InFlight > 1 {
-		return t.loose(ctx, now)
+		return t.loose(ctx, c)
 	}
 	p, ok := t.slots.take(ctx, t.w.Draining, t.as)
 	if !ok {
@@ -128,8 +129,25 @@ func (t *turn) run(ctx context.Context) (due time.Time, more bool, err error) {
 	return t.ordered(ctx, p)
 }
 
+// clock is the store's clock as it goes on here (I-16). When exactly it was read is
+// not known, only between which instants of this machine.
+type clock struct{ now, before, after time.Time }
+
+func (t *turn) clock(ctx context.Context) (c clock, err error) {
+	c.before = time.Now()
+	c.now, err = t.cfg.Store.Now(ctx)
+	c.after = time.Now()
+	return c, err
+}
+
+// least is never ahead of the store's clock: what is due by it is due.
+func (c clock) least() time.Time { return c.now.Add(time.Since(c.after)) }
+
+// most is never behind it: a wait that begins then is not cut short.
+func (c clock) most() time.Time { return c.now.Add(time.Since(c.before)) }
+
 // look reads how the target fares, where that may have changed, and gives the time.
-func (t *turn) look(ctx context.Context) (time.Time, error) {
+func (t *turn) look(ctx context.Context) (clock, error) {
 	select {
 	case <-t.w.Bell:
 		t.stale = true
@@ -138,22 +156,22 @@ func (t *turn) look(ctx context.Context) (time.Time, error) {
 	if t.stale {
 		head, err := t.cfg.Store.Head(ctx, t.id.Stream()) // before what is read by it
 		if err != nil {
-			return time.Time{}, err
+			return clock{}, err
 		}
 		state, err := t.cfg.Store.TargetState(ctx, t.id)
 		if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
-			return time.Time{}, err
+			return clock{}, err
 		}
 		c, err := CircuitOf(&state)
 		if err != nil {
-			return time.Time{}, err
+			return clock{}, err
 		}
 		t.head, t.circuit, t.stale = head.Seq, c, false
 		if c.Failures > 0 || c.State != outbox.Closed {
 			t.as = failing
 		}
 	}
-	return t.cfg.Store.Now(ctx)
+	return t.clock(ctx)
 }
 
 // parked lets go of the lane of a paused target. What a former owner left open is
@@ -379,18 +397,18 @@ type sent struct {
 
 // send makes the attempt that has begun. An error leaves it in doubt: the next
 // start closes it.
-func (t *turn) send(ctx context.Context, p *place, m *Message, timeout time.Duration, at func() time.Time) (sent, error) {
+func (t *turn) send(ctx context.Context, p *place, m *Message, timeout time.Duration, c clock) (sent, error) {
 	if err := t.term.Await(ctx); err != nil { // I-11
 		return sent{}, errors.Join(eventlog.ErrFenced, err)
 	}
 	sctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
-	m.At = at()
+	m.At = c.least()
 	slow := time.AfterFunc(t.cfg.SlowAfter, func() { t.slots.drag(p) })
 	defer slow.Stop()
 	res := t.cfg.Send(sctx, *m)
-	return sent{Result: res, took: time.Since(began), at: at()}, ctx.Err()
+	return sent{Result: res, took: time.Since(began), at: c.most()}, ctx.Err()
 }
 
 // outcome says what follows from an attempt that is over.
