@@ -27,8 +27,9 @@ type lane struct {
 	owned   bool
 	head    int64 // of the last append, or as read; 0: not known
 	circuit outbox.Circuit
-	stale   bool // the circuit is to be read again: a command may have come
-	waits   bool // the front of the lane waits for its time, as far as is known
+	resetAt string // of the row that circuit was read from
+	stale   bool   // the circuit is to be read again: a command may have come
+	waits   bool   // the front of the lane waits for its time, as far as is known
 	as      standing
 	address string // digest of the address last seen
 	to      event.ReplyTarget
@@ -153,25 +154,44 @@ func (t *turn) look(ctx context.Context) (clock, error) {
 		t.stale = true
 	default:
 	}
-	if t.stale {
-		head, err := t.cfg.Store.Head(ctx, t.id.Stream()) // before what is read by it
-		if err != nil {
-			return clock{}, err
-		}
-		state, err := t.cfg.Store.TargetState(ctx, t.id)
-		if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
-			return clock{}, err
-		}
-		c, err := CircuitOf(&state)
-		if err != nil {
-			return clock{}, err
-		}
-		t.head, t.circuit, t.stale = head.Seq, c, false
-		if c.Failures > 0 || c.State != outbox.Closed {
-			t.as = failing
-		}
+	if err := t.refresh(ctx); err != nil {
+		return clock{}, err
 	}
 	return t.clock(ctx)
+}
+
+// refresh reads how the target fares, where that may have changed.
+func (t *turn) refresh(ctx context.Context) error {
+	if !t.stale {
+		return nil
+	}
+	head, err := t.cfg.Store.Head(ctx, t.id.Stream()) // before what is read by it
+	if err != nil {
+		return err
+	}
+	state, err := t.cfg.Store.TargetState(ctx, t.id)
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return err
+	}
+	c, err := CircuitOf(&state)
+	if err != nil {
+		return err
+	}
+	t.head, t.circuit, t.resetAt, t.stale = head.Seq, c, state.ResetAt, false
+	if c.Failures > 0 || c.State != outbox.Closed {
+		t.as = failing
+	}
+	return nil
+}
+
+// heard reads how the target fares once more, where a command came under an attempt
+// whose outcome depends on it: a reset is not undone by what was known before.
+func (t *turn) heard(ctx context.Context, res *sent) {
+	if res.Delivered && t.circuit.State == outbox.Closed || !t.stale && len(t.w.Bell) == 0 {
+		return // who rings is heard by the next turn
+	}
+	t.stale = true
+	_ = t.refresh(ctx) // the outcome is a fact all the same; it stays to be read again
 }
 
 // parked lets go of the lane of a paused target. What a former owner left open is
@@ -275,7 +295,8 @@ type part struct {
 }
 
 // append writes to the target's stream as its owner; the first append of this
-// process claims it. Where it begins an attempt the target must not be paused.
+// process claims it. Where it begins an attempt the target must not be paused, nor
+// reset since it was looked at.
 func (t *turn) append(ctx context.Context, parts ...part) error {
 	a := eventlog.Append{Entries: []eventlog.Entry{{
 		Stream: t.id.Stream(), Expect: eventlog.AnyHead, Epoch: t.epoch, Claim: !t.owned, Node: t.cfg.Tenure.Node(),
@@ -302,7 +323,9 @@ func (t *turn) append(ctx context.Context, parts ...part) error {
 		starts = starts || p.starts
 	}
 	if starts {
-		a.Require = append(a.Require, eventlog.Condition{Table: derived.Targets, Absent: true, Where: []derived.Col{target, {Name: "n_paused", Value: int64(1)}}})
+		a.Require = append(a.Require, eventlog.Condition{
+			Table: derived.Targets, Where: []derived.Col{target, {Name: "n_paused", Value: int64(0)}}, Column: "reset_at", In: []any{t.resetAt},
+		})
 	}
 	stamps, err := t.cfg.Store.Append(ctx, a)
 	var held *eventlog.HeldError

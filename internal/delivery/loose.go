@@ -98,5 +98,6 @@ func (t *turn) one(ctx context.Context, o *eventlog.Outgoing, alone bool, c cloc
 	}
 	t.lane.mu.Lock()
 	defer t.lane.mu.Unlock()
+	t.heard(ctx, &res)
 	return t.record(ctx, t.outcome(&o.DeliveryRow, res))
 }

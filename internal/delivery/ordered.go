@@ -71,6 +71,7 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 		if err != nil {
 			return due, false, err
 		}
+		t.heard(ctx, &res)
 		outcome := t.outcome(&o.DeliveryRow, res)
 		if t.done(&outcome) {
 			t.slots.now(p, t.as)
