@@ -22,7 +22,9 @@ import (
 // A daemon whose database turns out to be damaged takes no more work and says
 // so, serves what can be read, and does not start again on it. // C70
 func TestDamagedDaemon(t *testing.T) {
-	stub := chatstub.New(func(int, chatstub.Request) chatstub.Reply { return chatstub.Reply{Text: strings.Repeat("answer ", 20_000)} })
+	stub := chatstub.New(func(int, chatstub.Request) chatstub.Reply {
+		return chatstub.Reply{Text: strings.Repeat("answer ", 20_000)}
+	})
 	vendor := httptest.NewServer(stub)
 	defer vendor.Close()
 	cfg, err := config.Parse(fmt.Appendf(nil, `{listen: "127.0.0.1:0", routes: {main: {provider: openai_compatible, base_url: %q, model: m}}, shutdown: {drain: 1s}}`, vendor.URL+"/v1"), "holdfast.yaml", t.TempDir())
