@@ -166,7 +166,7 @@ func TestWebhooksStayOutside(t *testing.T) {
 	if d := o.delivery(id); d.Status != "delivered" || hits.Load() != 1 {
 		t.Fatalf("%+v after %d requests", d, hits.Load())
 	}
-	if _, err := o.c.ReplayDelivery(t.Context(), id, &api.ReplayDelivery{Force: true}); err != nil {
+	if _, err := o.c.ReplayDelivery(t.Context(), id, &api.ReplayDelivery{Force: true, Reason: "once more"}); err != nil {
 		t.Fatal(err)
 	}
 	if d := o.delivery(id); d.Status != "dead_lettered" || !strings.Contains(o.events(), `"dial_refused"`) || hits.Load() != 1 {
