@@ -105,7 +105,7 @@ func (n *network) sending(t *testing.T) delivery.Sender {
 	sender := webhook.NewSender(webhook.Config{}, guard)
 	t.Cleanup(func() { sender.Close(); n.gone.Wait() })
 	return func(ctx context.Context, m delivery.Message) delivery.Result {
-		out := sender.Send(ctx, webhook.Request{URL: m.Target.URL, Body: m.Body, ID: string(m.ID), Secret: signing, Timestamp: m.At})
+		out := sender.Send(ctx, webhook.Request{URL: m.Target.URL, Body: m.Body, ID: string(m.ID), Keys: []webhook.Key{webhook.HMACKey(signing)}, Timestamp: m.At})
 		if out.Delivered() {
 			return delivery.Result{Delivered: true, Status: out.Status}
 		}
