@@ -78,7 +78,7 @@ func (a *Admission) resolveTargets(ctx context.Context, user string, list []even
 
 func (a *Admission) resolveTarget(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error) {
 	if t.Type != event.TargetSession {
-		return a.cfg.CheckTarget(ctx, t)
+		return a.cfg.CheckTarget(ctx, user, t)
 	}
 	row, err := a.Find(ctx, Caller{UserID: user}, string(t.Session), user) // I-34
 	if err != nil {
@@ -164,7 +164,7 @@ func (a *Admission) TestTarget(ctx context.Context, c Caller, user string, req *
 	began := time.Now()
 	tried := Tried{Code: "not_sent", Detail: "the session takes work; nothing is submitted to it, since that would begin a run"}
 	if t.Type != event.TargetSession {
-		tried = a.cfg.TryTarget(ctx, id, *t, body)
+		tried = a.cfg.TryTarget(ctx, user, id, *t, body)
 	}
 	took := time.Since(began).Milliseconds()
 	ended := &event.TargetTestEnded{Code: tried.Code, DeliveryID: id, DurationMS: took, Status: tried.Status}

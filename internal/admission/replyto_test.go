@@ -192,7 +192,7 @@ func TestAnswer(t *testing.T) {
 func TestTargetTest(t *testing.T) {
 	d := newDesk(t, admission.Limits{})
 	var got []string
-	d.try = func(_ context.Context, id event.DeliveryID, target event.ReplyTarget, body []byte) admission.Tried {
+	d.try = func(_ context.Context, _ string, id event.DeliveryID, target event.ReplyTarget, body []byte) admission.Tried {
 		got = append(got, fmt.Sprint(id, " ", target.URL, " ", strings.Contains(string(body), string(id)) && strings.Contains(string(body), `"output_kind":"test"`)))
 		if strings.Contains(target.URL, "down") {
 			return admission.Tried{Code: "http_503", Status: 503, Detail: "later", Excerpt: []byte("no")}
@@ -250,7 +250,7 @@ func TestTargetTest(t *testing.T) {
 func TestTargetTestsAreFew(t *testing.T) {
 	d := newDesk(t, admission.Limits{})
 	release, entered := make(chan struct{}), make(chan struct{}, 8)
-	d.try = func(context.Context, event.DeliveryID, event.ReplyTarget, []byte) admission.Tried {
+	d.try = func(context.Context, string, event.DeliveryID, event.ReplyTarget, []byte) admission.Tried {
 		entered <- struct{}{}
 		<-release
 		return admission.Tried{Delivered: true}

@@ -163,25 +163,70 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 	if err != nil {
 		return "", err
 	}
+	d, blobs, err := a.draft(ctx, c, &row, &set, sub, items)
+	if err != nil {
+		return "", err
+	}
+	if hash != "" {
+		d.Idempotency = &event.IdempotencyKey{KeyHash: hash, Operation: opSubmit}
+		if set.InputContract != nil {
+			// A retry of the key is read under this contract, whatever comes later.
+			contract := event.NewBlob(row.ID, event.BlobContract, set.InputContract.Schema)
+			d.Idempotency.Contract, blobs = contract.Ref, append(blobs, contract)
+		}
+		if d.Idempotency.Fingerprint, err = fingerprint(req, canonicalInput(d, items)); err != nil {
+			return "", err
+		}
+	}
+	id, err := event.NewRunID(a.cfg.Random)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, appendTime)
+	defer cancel()
+	if err := a.keepInline(ctx, items); err != nil {
+		return "", err
+	}
+	draft := event.Event{SessionID: row.ID, UserID: row.UserID, RunID: id, Data: d}
+	queued := draft
+	queued.Data = &event.RunQueued{}
+	events, require := []event.Event{draft, queued}, sessionIs(row.ID, row.SettingsVersion, session.Open)
+	if save {
+		updated, rests := savedTargets(c, &row, d.ReplyTargets)
+		d.SettingsVersion++
+		events, require = slices.Insert(events, 0, updated), append(require, rests)
+	}
+	return id, a.command(ctx, row.ID, require, blobs, events...)
+}
+
+// appendTime bounds the append of a submission.
+const appendTime = 10 * time.Second
+
+// savedTargets makes targets those of a session, under the condition that it rests.
+func savedTargets(c Caller, row *eventlog.SessionRow, targets []event.ReplyTarget) (event.Event, eventlog.Condition) {
+	return event.Event{SessionID: row.ID, UserID: row.UserID, Data: &event.SessionUpdated{
+			Actor: c.Actor, Changed: []string{"reply_targets"}, Settings: event.Settings{ReplyTargets: targets}, Version: int(row.SettingsVersion) + 1,
+		}},
+		eventlog.Condition{Table: derived.Queue, Where: []derived.Col{{Name: "session_id", Value: string(row.ID)}}, Absent: true}
+}
+
+// draft checks the contract and captures everything that shapes a run; what
+// makes it safe to repeat is the caller's to add.
+func (a *Admission) draft(ctx context.Context, c Caller, row *eventlog.SessionRow, set *event.Settings, sub *Submission, items []item) (*event.RunCreated, []event.Blob, error) {
 	d := &event.RunCreated{Actor: c.Actor, Hops: sub.Hops, Kind: "input", Source: cmp.Or(sub.Source, "api"), SettingsVersion: int(row.SettingsVersion), OnDoubt: set.OnDoubt, ParallelTools: a.cfg.Limits.ParallelTools}
-	var blobs []event.Blob
 	if set.InputContract != nil {
 		schema, err := a.input(set.InputContract.Schema)
 		if err != nil {
-			return "", err
+			return nil, nil, err
 		}
 		value, err := schema.Check(textOf(items))
 		if err != nil {
 			var v *contract.Violation
 			errors.As(err, &v)
-			return "", problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
+			return nil, nil, problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
 		}
 		d.Input, d.InputContract = collapse(value, items), schema.Digest()
 		d.TextPreview = preview(string(value))
-		if hash != "" {
-			// A retry of the key is read under this contract, whatever comes later.
-			blobs = append(blobs, event.NewBlob(row.ID, event.BlobContract, schema.Render()))
-		}
 	} else {
 		for i := range items {
 			if items[i].asset != nil {
@@ -192,49 +237,18 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 		}
 		d.TextPreview = preview(textOf(items))
 	}
-	if err := a.capture(ctx, row.UserID, d, &set, req); err != nil {
-		return "", err
+	if err := a.capture(ctx, row.UserID, d, set, sub.Request); err != nil {
+		return nil, nil, err
 	}
 	if err := a.checkAssets(items, d.Route); err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	ts, err := a.toolset(set.Tools)
-	if err != nil {
-		return "", err
+	if err != nil || len(ts.captured) == 0 {
+		return d, nil, err
 	}
-	if len(ts.captured) > 0 {
-		d.Tools, d.Toolset = ts.captured, ts.ref
-		blobs = append(blobs, event.Blob{Owner: string(row.ID), Ref: ts.ref, Kind: event.BlobToolset, Bytes: ts.encoded})
-	}
-	if hash != "" {
-		d.Idempotency = &event.IdempotencyKey{KeyHash: hash, Operation: opSubmit}
-		if set.InputContract != nil {
-			d.Idempotency.Contract = event.RefOf(set.InputContract.Schema)
-		}
-		if d.Idempotency.Fingerprint, err = fingerprint(req, canonicalInput(d, items)); err != nil {
-			return "", err
-		}
-	}
-	id, err := event.NewRunID(a.cfg.Random)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := a.keepInline(ctx, items); err != nil {
-		return "", err
-	}
-	draft := event.Event{SessionID: row.ID, UserID: row.UserID, RunID: id, Data: d}
-	queued := draft
-	queued.Data = &event.RunQueued{}
-	events, require := []event.Event{draft, queued}, sessionIs(row.ID, row.SettingsVersion, session.Open)
-	if save {
-		updated := &event.SessionUpdated{Actor: c.Actor, Changed: []string{"reply_targets"}, Settings: event.Settings{ReplyTargets: d.ReplyTargets}, Version: int(row.SettingsVersion) + 1}
-		d.SettingsVersion = updated.Version
-		events = slices.Insert(events, 0, event.Event{SessionID: row.ID, UserID: row.UserID, Data: updated})
-		require = append(require, eventlog.Condition{Table: derived.Queue, Where: []derived.Col{{Name: "session_id", Value: string(row.ID)}}, Absent: true})
-	}
-	return id, a.command(ctx, row.ID, require, blobs, events...)
+	d.Tools, d.Toolset = ts.captured, ts.ref
+	return d, []event.Blob{{Owner: string(row.ID), Ref: ts.ref, Kind: event.BlobToolset, Bytes: ts.encoded}}, nil
 }
 
 // capture pins what shapes the run (I-08).

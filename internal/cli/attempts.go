@@ -40,6 +40,7 @@ func (a *app) showDelivery(ctx context.Context, c *client.Client, d *api.Deliver
 			fmt.Fprintf(w, "next attempt\t%s (%s)\n", stamp(*d.NextAt), soon(d.NextAt))
 		}
 		fmt.Fprintf(w, "created\t%s\nrun\t%s\nsession\t%s\ntarget\t%s (%s)\n", stamp(d.CreatedAt), d.RunID, d.SessionID, d.TargetID, d.Type)
+		people(w, d)
 	})
 	if err != nil || len(list) == 0 {
 		return err

@@ -52,6 +52,14 @@ type Delivery struct {
 	// ExcerptBytes that are kept of the answer to an attempt that failed. At most
 	// 64 KiB. Default 8 KiB.
 	ExcerptBytes int `yaml:"excerpt_bytes"`
+	// ReplayRate is how many deliveries of one target a bulk replay puts into its
+	// lane each second. At most 1000. Default 10.
+	ReplayRate int `yaml:"replay_rate"`
+	// PlanTime is how long the plan of a bulk replay can be started. At most 24h.
+	// Default 15m.
+	PlanTime Duration `yaml:"plan_time"`
+	// Retention is how long the ledger keeps what is settled.
+	Retention Retention `yaml:"retention"`
 }
 
 // DeliveryRules are what can be said for all targets, and for one.
@@ -135,6 +143,9 @@ func (c *Config) checkDelivery() *Error {
 		if err := n.check("delivery"); err != nil {
 			return err
 		}
+	}
+	if err := d.checkLetters(); err != nil {
+		return err
 	}
 	for i := range c.Targets.Overrides {
 		if err := c.Targets.Overrides[i].check(fmt.Sprintf("targets.overrides[%d]", i)); err != nil {

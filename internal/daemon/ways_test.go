@@ -23,7 +23,7 @@ func TestBothSecretsSign(t *testing.T) {
 	const key = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
 	var values []string
 	var trouble error
-	w := &ways{cfg: &config.Config{}, secrets: func(_ context.Context, name, host string) ([]string, error) {
+	w := &ways{cfg: &config.Config{}, secrets: func(_ context.Context, _, name, host string) ([]string, error) {
 		if name != "hook" || host != "" { // it signs and is not sent
 			t.Errorf("asked for %s, to be sent to %q", name, host)
 		}
@@ -31,7 +31,7 @@ func TestBothSecretsSign(t *testing.T) {
 	}}
 	target := &event.ReplyTarget{Type: event.TargetWebhook, Secret: "hook"}
 	values = []string{now, before}
-	keys, r := w.keys(t.Context(), target)
+	keys, r := w.keys(t.Context(), "", target)
 	if r.Code != "" || len(keys) != 2 {
 		t.Fatalf("%d keys, %+v", len(keys), r)
 	}
@@ -65,7 +65,7 @@ func TestBothSecretsSign(t *testing.T) {
 	} {
 		values, trouble = row.values, row.err
 		target.Signing = row.signing
-		keys, r := w.keys(t.Context(), target)
+		keys, r := w.keys(t.Context(), "", target)
 		if len(keys) != row.keys || r.Code != row.code || r.Permanent {
 			t.Errorf("%s: %d keys, %+v", name, len(keys), r)
 		}
@@ -97,18 +97,18 @@ func TestRefusedBy(t *testing.T) {
 // Whether a URL in a secret may go to its host is asked with that host.
 func TestSecretAddress(t *testing.T) {
 	var asked []string
-	w := &ways{cfg: &config.Config{}, secrets: func(_ context.Context, name, host string) ([]string, error) {
+	w := &ways{cfg: &config.Config{}, secrets: func(_ context.Context, _, name, host string) ([]string, error) {
 		asked = append(asked, host)
 		if host == "evil.test:443" {
 			return nil, problem.New(problem.Forbidden, "secret_not_for_host", "the secret is bound to other hosts")
 		}
 		return []string{map[string]string{"good": "https://Hooks.test/hunter2", "bad": "https://evil.test/hunter2"}[name]}, nil
 	}}
-	u, err := w.address(t.Context(), &event.ReplyTarget{Type: event.TargetWebhook, URLSecret: "good"})
+	u, err := w.address(t.Context(), "", &event.ReplyTarget{Type: event.TargetWebhook, URLSecret: "good"})
 	if err != nil || u.String() != "https://Hooks.test/hunter2" || len(asked) != 2 || asked[1] != "hooks.test:443" {
 		t.Errorf("%v, %v, asked for %q", u, err, asked)
 	}
-	if _, err := w.address(t.Context(), &event.ReplyTarget{Type: event.TargetWebhook, URLSecret: "bad"}); !problem.Is(err, "secret_not_for_host") {
+	if _, err := w.address(t.Context(), "", &event.ReplyTarget{Type: event.TargetWebhook, URLSecret: "bad"}); !problem.Is(err, "secret_not_for_host") {
 		t.Error(err)
 	}
 }

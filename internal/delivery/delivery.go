@@ -43,6 +43,7 @@ type Tenure interface {
 // Message is one attempt: the same id and bytes each time (I-26).
 type Message struct {
 	ID     event.DeliveryID
+	UserID string // whose session said it
 	Target event.ReplyTarget
 	Body   []byte
 	At     time.Time
@@ -81,7 +82,13 @@ type Config struct {
 	MaxExcerpt int   // bytes that are kept of an answer
 	Rand       *rand.Rand
 	Logger     *slog.Logger
+	// Held says whether no attempt may begin now, for want of room to record what
+	// would come of it. Nil: never.
+	Held func() bool
 }
+
+// heldAfter is how soon is looked again whether what was held back may begin.
+const heldAfter = time.Second
 
 // Defaults of Config.
 const (

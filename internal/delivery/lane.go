@@ -27,8 +27,9 @@ type lane struct {
 	owned   bool
 	head    int64 // of the last append, or as read; 0: not known
 	circuit outbox.Circuit
-	stale   bool // the circuit is to be read again: a command may have come
-	waits   bool // the front of the lane waits for its time, as far as is known
+	resetAt string // of the row that circuit was read from
+	stale   bool   // the circuit is to be read again: a command may have come
+	waits   bool   // the front of the lane waits for its time, as far as is known
 	as      standing
 	address string // digest of the address last seen
 	to      event.ReplyTarget
@@ -97,12 +98,16 @@ type turn struct {
 // run looks at the lane, and sends what is due for a while. It gives when to come
 // back where nothing is due, and whether there may be more to do now.
 func (t *turn) run(ctx context.Context) (due time.Time, more bool, err error) {
-	now, err := t.look(ctx)
+	c, err := t.look(ctx)
 	if err != nil {
 		return due, false, err
 	}
+	now := c.least()
 	if t.circuit.Paused {
 		return t.parked(ctx, now)
+	}
+	if t.cfg.Held != nil && t.cfg.Held() {
+		return time.Now().Add(heldAfter), false, nil
 	}
 	if t.waits || t.circuit.Wait().After(now) { // a look at the front, before a place is asked for
 		list, err := t.cfg.Store.Ahead(ctx, t.id, eventlog.Ahead{Limit: 1, Bytes: 1})
@@ -118,7 +123,7 @@ func (t *turn) run(ctx context.Context) (due time.Time, more bool, err error) {
 		}
 	}
 	if t.rules.InFlight > 1 {
-		return t.loose(ctx, now)
+		return t.loose(ctx, c)
 	}
 	p, ok := t.slots.take(ctx, t.w.Draining, t.as)
 	if !ok {
@@ -128,32 +133,68 @@ func (t *turn) run(ctx context.Context) (due time.Time, more bool, err error) {
 	return t.ordered(ctx, p)
 }
 
+// clock is the store's clock as it goes on here (I-16). When exactly it was read is
+// not known, only between which instants of this machine.
+type clock struct{ now, before, after time.Time }
+
+func (t *turn) clock(ctx context.Context) (c clock, err error) {
+	c.before = time.Now()
+	c.now, err = t.cfg.Store.Now(ctx)
+	c.after = time.Now()
+	return c, err
+}
+
+// least is never ahead of the store's clock: what is due by it is due.
+func (c clock) least() time.Time { return c.now.Add(time.Since(c.after)) }
+
+// most is never behind it: a wait that begins then is not cut short.
+func (c clock) most() time.Time { return c.now.Add(time.Since(c.before)) }
+
 // look reads how the target fares, where that may have changed, and gives the time.
-func (t *turn) look(ctx context.Context) (time.Time, error) {
+func (t *turn) look(ctx context.Context) (clock, error) {
 	select {
 	case <-t.w.Bell:
 		t.stale = true
 	default:
 	}
-	if t.stale {
-		head, err := t.cfg.Store.Head(ctx, t.id.Stream()) // before what is read by it
-		if err != nil {
-			return time.Time{}, err
-		}
-		state, err := t.cfg.Store.TargetState(ctx, t.id)
-		if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
-			return time.Time{}, err
-		}
-		c, err := CircuitOf(&state)
-		if err != nil {
-			return time.Time{}, err
-		}
-		t.head, t.circuit, t.stale = head.Seq, c, false
-		if c.Failures > 0 || c.State != outbox.Closed {
-			t.as = failing
-		}
+	if err := t.refresh(ctx); err != nil {
+		return clock{}, err
 	}
-	return t.cfg.Store.Now(ctx)
+	return t.clock(ctx)
+}
+
+// refresh reads how the target fares, where that may have changed.
+func (t *turn) refresh(ctx context.Context) error {
+	if !t.stale {
+		return nil
+	}
+	head, err := t.cfg.Store.Head(ctx, t.id.Stream()) // before what is read by it
+	if err != nil {
+		return err
+	}
+	state, err := t.cfg.Store.TargetState(ctx, t.id)
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return err
+	}
+	c, err := CircuitOf(&state)
+	if err != nil {
+		return err
+	}
+	t.head, t.circuit, t.resetAt, t.stale = head.Seq, c, state.ResetAt, false
+	if c.Failures > 0 || c.State != outbox.Closed {
+		t.as = failing
+	}
+	return nil
+}
+
+// heard reads how the target fares once more, where a command came under an attempt
+// whose outcome depends on it: a reset is not undone by what was known before.
+func (t *turn) heard(ctx context.Context, res *sent) {
+	if res.Delivered && t.circuit.State == outbox.Closed || !t.stale && len(t.w.Bell) == 0 {
+		return // who rings is heard by the next turn
+	}
+	t.stale = true
+	_ = t.refresh(ctx) // the outcome is a fact all the same; it stays to be read again
 }
 
 // parked lets go of the lane of a paused target. What a former owner left open is
@@ -257,7 +298,8 @@ type part struct {
 }
 
 // append writes to the target's stream as its owner; the first append of this
-// process claims it. Where it begins an attempt the target must not be paused.
+// process claims it. Where it begins an attempt the target must not be paused, nor
+// reset since it was looked at.
 func (t *turn) append(ctx context.Context, parts ...part) error {
 	a := eventlog.Append{Entries: []eventlog.Entry{{
 		Stream: t.id.Stream(), Expect: eventlog.AnyHead, Epoch: t.epoch, Claim: !t.owned, Node: t.cfg.Tenure.Node(),
@@ -284,7 +326,9 @@ func (t *turn) append(ctx context.Context, parts ...part) error {
 		starts = starts || p.starts
 	}
 	if starts {
-		a.Require = append(a.Require, eventlog.Condition{Table: derived.Targets, Absent: true, Where: []derived.Col{target, {Name: "n_paused", Value: int64(1)}}})
+		a.Require = append(a.Require, eventlog.Condition{
+			Table: derived.Targets, Where: []derived.Col{target, {Name: "n_paused", Value: int64(0)}}, Column: "reset_at", In: []any{t.resetAt},
+		})
 	}
 	stamps, err := t.cfg.Store.Append(ctx, a)
 	var held *eventlog.HeldError
@@ -357,7 +401,7 @@ func (t *turn) begin(o *eventlog.Outgoing, now time.Time) (part, *Message) {
 	}
 	p.events = append(append(p.events, t.circuit.Begin(row.ID)...), started)
 	p.starts = true
-	return p, &Message{ID: row.ID, Target: to, Body: o.Message, At: now}
+	return p, &Message{ID: row.ID, UserID: row.UserID, Target: to, Body: o.Message, At: now}
 }
 
 // codeInvalid is the code of what cannot be sent to anybody.
@@ -379,18 +423,18 @@ type sent struct {
 
 // send makes the attempt that has begun. An error leaves it in doubt: the next
 // start closes it.
-func (t *turn) send(ctx context.Context, p *place, m *Message, timeout time.Duration, at func() time.Time) (sent, error) {
+func (t *turn) send(ctx context.Context, p *place, m *Message, timeout time.Duration, c clock) (sent, error) {
 	if err := t.term.Await(ctx); err != nil { // I-11
 		return sent{}, errors.Join(eventlog.ErrFenced, err)
 	}
 	sctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
-	m.At = at()
+	m.At = c.least()
 	slow := time.AfterFunc(t.cfg.SlowAfter, func() { t.slots.drag(p) })
 	defer slow.Stop()
 	res := t.cfg.Send(sctx, *m)
-	return sent{Result: res, took: time.Since(began), at: at()}, ctx.Err()
+	return sent{Result: res, took: time.Since(began), at: c.most()}, ctx.Err()
 }
 
 // outcome says what follows from an attempt that is over.

@@ -13,7 +13,8 @@ import (
 // loose sends to a target whose order was given up: several attempts at once,
 // what is due passes what waits for its retry, within the front of the lane.
 // It comes back when nothing is in flight.
-func (t *turn) loose(ctx context.Context, now time.Time) (due time.Time, more bool, err error) {
+func (t *turn) loose(ctx context.Context, c clock) (due time.Time, more bool, err error) {
+	now := c.least()
 	q := eventlog.Ahead{Limit: looseWindow, Bytes: aheadBytes, Largest: t.cfg.MaxPayload, Due: event.FormatTime(now)}
 	if !t.circuit.ResetAt.IsZero() {
 		q.Due = "" // what waits may be due by that
@@ -29,8 +30,6 @@ func (t *turn) loose(ctx context.Context, now time.Time) (due time.Time, more bo
 	if t.circuit.Single() || !t.owned { // a probe, or the claim, goes alone
 		most = 1
 	}
-	began := time.Now()
-	at := func() time.Time { return now.Add(time.Since(began)) }
 	var ready []*eventlog.Outgoing
 	for i := range list {
 		switch next := t.front(&list[i]); {
@@ -59,7 +58,7 @@ func (t *turn) loose(ctx context.Context, now time.Time) (due time.Time, more bo
 	for range min(most, len(ready)) {
 		flying.Go(func() {
 			for o := range next {
-				if err := t.one(ctx, o, most == 1, at); err != nil {
+				if err := t.one(ctx, o, most == 1, c); err != nil {
 					mu.Lock()
 					errs = errors.Join(errs, err)
 					mu.Unlock()
@@ -73,7 +72,7 @@ func (t *turn) loose(ctx context.Context, now time.Time) (due time.Time, more bo
 }
 
 // one makes one attempt, alone or of several that are in flight.
-func (t *turn) one(ctx context.Context, o *eventlog.Outgoing, alone bool, at func() time.Time) error {
+func (t *turn) one(ctx context.Context, o *eventlog.Outgoing, alone bool, c clock) error {
 	t.lane.mu.Lock()
 	as := t.as
 	t.lane.mu.Unlock()
@@ -83,21 +82,22 @@ func (t *turn) one(ctx context.Context, o *eventlog.Outgoing, alone bool, at fun
 	}
 	defer t.slots.free(p)
 	t.lane.mu.Lock()
-	if t.w.Stopping() || t.stale || t.circuit.Paused || t.front(o).After(at()) || t.circuit.Single() && !alone {
+	if t.w.Stopping() || t.stale || t.circuit.Paused || t.front(o).After(c.least()) || t.circuit.Single() && !alone {
 		t.lane.mu.Unlock()
 		return nil // what was, when it was looked at, is not any more
 	}
-	start, m := t.begin(o, at())
+	start, m := t.begin(o, c.least())
 	timeout, err := t.rules.Timeout, t.append(ctx, start)
 	t.lane.mu.Unlock()
 	if err != nil || m == nil {
 		return err
 	}
-	res, err := t.send(ctx, p, m, timeout, at)
+	res, err := t.send(ctx, p, m, timeout, c)
 	if err != nil {
 		return err
 	}
 	t.lane.mu.Lock()
 	defer t.lane.mu.Unlock()
+	t.heard(ctx, &res)
 	return t.record(ctx, t.outcome(&o.DeliveryRow, res))
 }

@@ -17,7 +17,7 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 	if t.w.Stopping() {
 		return due, true, nil
 	}
-	now, err := t.cfg.Store.Now(ctx) // the place may have been long in coming
+	c, err := t.clock(ctx) // the place may have been long in coming
 	if err != nil {
 		return due, false, err
 	}
@@ -33,7 +33,6 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 	}
 	t.waits = false
 	began := time.Now()
-	at := func() time.Time { return now.Add(time.Since(began)) }
 	var told []part // the outcome before, and deliveries that end unsent
 	flush := func() error {
 		if len(told) == 0 {
@@ -49,14 +48,14 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 	for i := range list {
 		o := &list[i]
 		t.learn(o)
-		if next := t.front(o); next.After(at()) {
+		if next := t.front(o); next.After(c.least()) {
 			t.waits = true
-			return local(next, at()), false, flush()
+			return local(next, c.least()), false, flush()
 		}
 		if t.rules.InFlight > 1 { // seen now, by its address
 			return due, true, flush()
 		}
-		start, m := t.begin(o, at())
+		start, m := t.begin(o, c.least())
 		if m == nil {
 			told = append(told, start)
 			continue
@@ -68,10 +67,11 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 			return due, true, err
 		}
 		told = nil
-		res, err := t.send(ctx, p, m, t.rules.Timeout, at)
+		res, err := t.send(ctx, p, m, t.rules.Timeout, c)
 		if err != nil {
 			return due, false, err
 		}
+		t.heard(ctx, &res)
 		outcome := t.outcome(&o.DeliveryRow, res)
 		if t.done(&outcome) {
 			t.slots.now(p, t.as)

@@ -76,6 +76,8 @@ type DeliveryReplayed struct {
 	Actor      string     `json:"actor,omitzero"`
 	DeliveryID DeliveryID `json:"delivery_id"`
 	Forced     bool       `json:"forced,omitzero"`
+	JobID      JobID      `json:"job_id,omitzero"` // the job that did it
+	Number     int        `json:"number,omitzero"` // which replay of the delivery, from 1; absent in old events
 	Reason     string     `json:"reason,omitzero"`
 }
 
@@ -87,6 +89,14 @@ type DeliveryResolved struct {
 	Reason     string     `json:"reason,omitzero"`
 }
 
+// DeliveryExpired takes deliveries of a target out of the ledger, after their
+// retention. Their events stay, and their bodies are their sessions'. It is about
+// several sessions, and its envelope names none.
+type DeliveryExpired struct {
+	Deliveries []DeliveryID `json:"deliveries"` // that leave
+}
+
+func (*DeliveryExpired) EventType() Type        { return TypeDeliveryExpired }
 func (*DeliveryResolved) EventType() Type       { return TypeDeliveryResolved }
 func (*DeliveryEnqueued) EventType() Type       { return TypeDeliveryEnqueued }
 func (*DeliveryAttemptStarted) EventType() Type { return TypeDeliveryAttemptStarted }

@@ -56,6 +56,9 @@ type DeliveryRow struct {
 	LastAt             string
 	LastStatus, LastMS int64
 	DeliveredAttempt   int64 // the attempt that the receiver took, when that was the last; 0: none
+	Replays            int64
+	// When, by whom and why it was resolved; empty: it is not.
+	ResolvedAt, ResolvedBy, ResolvedReason string
 }
 
 // Outgoing is a pending delivery with what is sent. Size is that of the body,
@@ -100,10 +103,41 @@ type TargetState struct {
 	ResumedAt, ResetAt      string
 }
 
+// ReplayRow is one replay of a delivery.
+type ReplayRow struct {
+	Seq               int64 // of its event, in the target's stream
+	At, Actor, Reason string
+	Forced            bool
+	JobID             event.JobID
+}
+
+// JobRow is the derived row of a job.
+type JobRow struct {
+	ID                                                     event.JobID
+	UserID, Kind, Status, Actor, Reason                    string
+	CreatedAt, UpdatedAt, StartedAt, FinishedAt, ExpiresAt string
+	Total, Done, Skipped, Limit                            int64
+	Force, Truncated                                       bool
+	Filter, Digest, TokenHash                              string
+}
+
+// JobFilter narrows a list of jobs; an empty member does not.
+type JobFilter struct {
+	UserID, Status string
+	Range
+}
+
 // IdempotencyRow is a known key.
 type IdempotencyRow struct {
 	Fingerprint, Contract string
 	RunID                 event.RunID
+}
+
+// InboundRow is an event that a connector took.
+type InboundRow struct {
+	Fingerprint string
+	SessionID   event.SessionID
+	RunID       event.RunID
 }
 
 // Page bounds a list. Cursor is what the page before gave; empty: the start.
@@ -140,6 +174,7 @@ type DeliveryFilter struct {
 	SessionID      event.SessionID
 	RunID          event.RunID
 	TargetID       event.TargetID
+	Class          string // of the last failure since it was enqueued or replayed
 	// Tried narrows to those whose last attempt failed, or with Untried to those
 	// that did not fail yet since they were enqueued or replayed.
 	Tried, Untried bool
@@ -175,6 +210,8 @@ type TargetFilter struct {
 type TokenRow struct {
 	ID, Name, Role, UserID, Hash string
 	CreatedAt                    time.Time
+	ExpiresAt                    time.Time // zero: never
+	LastUsed                     time.Time // see TouchTokens; zero: never
 }
 
 // Views are the reads over derived rows. Each room names the few it uses.
@@ -185,6 +222,8 @@ type Views interface {
 	Run(ctx context.Context, id event.RunID) (RunRow, error) // ErrNotFound
 	Runs(ctx context.Context, f RunFilter, p Page) ([]RunRow, string, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (IdempotencyRow, error) // ErrNotFound
+	// Inbound gives what became of an event of a connector, by the digest of its id.
+	Inbound(ctx context.Context, user, connector, eventHash string) (InboundRow, error) // ErrNotFound
 	// Pending counts a session's runs that are not at their end, up to most.
 	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	// Unfinished lists the sessions that have runs not at their end, those
@@ -204,6 +243,15 @@ type Views interface {
 	TargetState(ctx context.Context, id event.TargetID) (TargetState, error) // ErrNotFound
 	Target(ctx context.Context, id event.TargetID) (TargetRow, error)        // ErrNotFound: nothing was ever delivered there
 	Targets(ctx context.Context, f TargetFilter, p Page) ([]TargetRow, string, error)
+	// Replays lists the replays of a delivery, oldest first, up to limit.
+	Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]ReplayRow, error)
+	// SettledDeliveries lists deliveries of a status, delivered or resolved, that have not
+	// changed since before a time, those that changed first in front.
+	SettledDeliveries(ctx context.Context, status string, before time.Time, limit int) ([]DeliveryRow, error)
+	Job(ctx context.Context, id event.JobID) (JobRow, error) // ErrNotFound
+	Jobs(ctx context.Context, f JobFilter, p Page) ([]JobRow, string, error)
+	// UnfinishedJobs lists the jobs that are started and not at their end.
+	UnfinishedJobs(ctx context.Context) ([]event.JobID, error)
 	// PendingTargets lists the targets that have pending deliveries.
 	PendingTargets(ctx context.Context) ([]event.TargetID, error)
 	// Backlog counts what is not at its end. It costs as much as waits, up to
@@ -259,9 +307,13 @@ var ErrQuota = errors.New("quota exceeded")
 // Tokens stand outside the log.
 type Tokens interface {
 	AddToken(ctx context.Context, t TokenRow) error
+	TokenByID(ctx context.Context, id string) (TokenRow, error)     // ErrNotFound
 	TokenByHash(ctx context.Context, hash string) (TokenRow, error) // ErrNotFound
 	ListTokens(ctx context.Context) ([]TokenRow, error)
 	DeleteToken(ctx context.Context, id string) error // ErrNotFound
+	// TouchTokens says when tokens were used, by their ids. It moves no time back,
+	// and passes over tokens that are gone.
+	TouchTokens(ctx context.Context, used map[string]time.Time) error
 }
 
 // Settings reads the session's settings from its row.

@@ -76,12 +76,8 @@ func appendDelivery(out []derived.Change, e *event.Event, target event.TargetID,
 	case *event.DeliveryDeadLettered:
 		set(d.DeliveryID, str("status", DeadLettered), str("next_at", ""), num("n_open", 0), num("n_open_epoch", 0),
 			str("last_code", d.Code), str("last_class", classOf(d.Class, d.Code, 0)))
-	case *event.DeliveryResolved:
-		set(d.DeliveryID, str("status", Resolved), str("next_at", ""))
-	case *event.DeliveryReplayed:
-		// A replay joins the tail of its lane (I-25), with a new budget.
-		set(d.DeliveryID, str("status", Pending), num("lane_seq", e.Seq), num("n_cycle", 0), str("next_at", at), str("cycle_at", at),
-			str("last_code", ""), str("last_class", ""))
+	default:
+		out = letterRows(out, e)
 	}
 	return out
 }

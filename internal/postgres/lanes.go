@@ -11,7 +11,7 @@ import (
 
 const aheadQuery = `SELECT o.delivery_id, o.target_id, o.session_id, o.run_id, o.user_id, o.type, o.status, o.body, o.address, o.lane_seq,
 	o.created_at, o.updated_at, o.next_at, o.cycle_at, o.n_attempts, o.n_cycle, o.n_open, o.n_open_epoch, o.last_code, o.last_class, o.last_at,
-	o.n_last_status, o.n_last_ms, o.n_delivered, o.size,
+	o.n_last_status, o.n_last_ms, o.n_delivered, o.n_replays, o.resolved_at, o.resolved_by, o.resolved_reason, o.size,
 	CASE WHEN o.counted > 0 OR o.size = 0 THEN (SELECT b.bytes FROM @.blobs b WHERE b.owner = o.session_id AND b.ref = o.body) END, a.bytes, NOT o.there OR a.bytes IS NULL
 	FROM (SELECT x.*, sum(x.counted) OVER (ORDER BY x.lane_seq) - x.counted AS before
 		FROM (SELECT p.*, coalesce(octet_length(b.bytes), 0) AS size, CASE WHEN octet_length(b.bytes) <= $1 AND ($5 = '' OR p.next_at <= $5) THEN octet_length(b.bytes) ELSE 0 END AS counted, b.ref IS NOT NULL AS there

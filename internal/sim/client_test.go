@@ -125,7 +125,7 @@ func (c *client) askOf(n *node, method, path, key string, body any) (int, []byte
 	if n.gone() {
 		return 0, nil
 	}
-	if w.Code >= 500 && w.Code != http.StatusServiceUnavailable && !strings.Contains(w.Body.String(), "fault") && w.Code != http.StatusInternalServerError {
+	if w.Code >= 500 && w.Code != http.StatusServiceUnavailable && w.Code != http.StatusInsufficientStorage && !strings.Contains(w.Body.String(), "fault") && w.Code != http.StatusInternalServerError {
 		c.h.watch.find("%s %s answers %d %s", method, path, w.Code, w.Body)
 	}
 	return w.Code, w.Body.Bytes()

@@ -373,6 +373,63 @@ func testDuplicates(t *testing.T, s *suite) {
 	s.sound()
 }
 
+// I-07: one event of a connector makes one run, whichever session each of its
+// posts would make, and nothing is left of the others.
+func testInbound(t *testing.T, s *suite) {
+	const n = 20
+	post := func(user, connector string, id event.SessionID, run event.RunID) error {
+		d := runCreated("hello")
+		d.Idempotency = &event.IdempotencyKey{Fingerprint: "f", KeyHash: "e1", Operation: event.ConnectorOperation(connector)}
+		_, err := s.Append(within(t), command(id.Stream(), draft(user, id, "", &event.SessionCreated{}), draft(user, id, run, d)))
+		return err
+	}
+	sessions, runs := make([]event.SessionID, n), make([]event.RunID, n)
+	for i := range runs {
+		sessions[i], runs[i] = newID(t, event.NewSessionID), newID(t, event.NewRunID)
+	}
+	var won, winner atomic.Int32
+	err := inParallel(n, func(i int) error {
+		err := post("ann", "hub", sessions[i], runs[i])
+		if err == nil {
+			won.Add(1)
+			winner.Store(int32(i))
+			return nil
+		}
+		if dup := (*eventlog.DuplicateError)(nil); !errors.As(err, &dup) || dup.Table != derived.Inbound {
+			return fmt.Errorf("refused with %w", err)
+		}
+		if row, err := s.Inbound(t.Context(), "ann", "hub", "e1"); err != nil || row.RunID == "" || row.Fingerprint != "f" {
+			return fmt.Errorf("after a refusal: %+v %w", row, err)
+		}
+		return nil
+	})
+	if err != nil || won.Load() != 1 {
+		t.Fatalf("%d of %d equal events committed, %v", won.Load(), n, err)
+	}
+	w := winner.Load()
+	if row, err := s.Inbound(t.Context(), "ann", "hub", "e1"); err != nil || row.RunID != runs[w] || row.SessionID != sessions[w] {
+		t.Fatalf("event leads to %+v %v", row, err)
+	}
+	for i := range sessions {
+		if _, err := s.Session(t.Context(), sessions[i]); (err == nil) != (i == int(w)) {
+			t.Fatalf("session %d of %d (winner %d): %v", i, n, w, err)
+		}
+	}
+	// Users and connectors are apart.
+	for _, of := range [][2]string{{"ben", "hub"}, {"ann", "lab"}} {
+		if err := post(of[0], of[1], newID(t, event.NewSessionID), newID(t, event.NewRunID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.Inbound(t.Context(), "ann", "hub", "e2")
+	refused(t, err, eventlog.ErrNotFound)
+	s.sound()
+	s.must(eventlog.Append{Entries: command(sessions[w].Stream(), draft("ann", sessions[w], "", &event.SessionErased{})).Entries, Erase: sessions[w]})
+	_, err = s.Inbound(t.Context(), "ann", "hub", "e1")
+	refused(t, err, eventlog.ErrNotFound)
+	s.sound()
+}
+
 // I-13
 func testToolStarts(t *testing.T, s *suite) {
 	id := s.session("ann")

@@ -41,7 +41,7 @@ func rowsOf(e *event.Event) []derived.Change {
 	case *event.SessionClosed:
 		return []derived.Change{change(derived.Sessions, derived.Set, session, "status", "closed", "updated_at", now)}
 	case *event.SessionErased:
-		return append(deletes(session, derived.Sessions, derived.Runs, derived.Queue, derived.Idempotency, derived.ToolStarts, derived.AssetUses),
+		return append(deletes(session, derived.Sessions, derived.Runs, derived.Queue, derived.Idempotency, derived.Inbound, derived.ToolStarts, derived.AssetUses),
 			change(derived.Sessions, derived.Insert, session, "user_id", e.UserID, "status", "erased", "updated_at", now))
 	case *event.RunCreated:
 		if d.Kind == kindPanic {
@@ -52,7 +52,10 @@ func rowsOf(e *event.Event) []derived.Change {
 				"updated_at", now, "created_seq", e.Seq, "source", d.Source, "route", d.Route.Name, "model", d.Route.Model),
 			change(derived.Queue, derived.Insert, run, "created_seq", e.Seq, "status", "queued", "submitted_at", now, "user_id", e.UserID),
 		}
-		if k := d.Idempotency; k != nil {
+		if k := d.Idempotency; k != nil && k.Connector() != "" {
+			key := []derived.Col{{Name: "user_id", Value: e.UserID}, {Name: "connector", Value: k.Connector()}, {Name: "event_hash", Value: k.KeyHash}}
+			out = append(out, change(derived.Inbound, derived.Insert, key, "fingerprint", k.Fingerprint, "session_id", string(e.SessionID), "run_id", string(e.RunID)))
+		} else if k != nil {
 			key := append(session[:1:1], derived.Col{Name: "operation", Value: k.Operation}, derived.Col{Name: "key_hash", Value: k.KeyHash})
 			out = append(out, change(derived.Idempotency, derived.Insert, key, "fingerprint", k.Fingerprint, "run_id", string(e.RunID)))
 		}

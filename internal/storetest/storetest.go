@@ -22,6 +22,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Secrets
 	eventlog.Assets
 	eventlog.Snapshots
 	eventlog.Nodes
@@ -93,6 +94,7 @@ func Run(t *testing.T, open Opener) {
 		{"conditions", testConditions},
 		{"equal keys commit once", testDuplicates},
 		{"a call starts once", testToolStarts},
+		{"an event of a connector makes one run", testInbound},
 		{"a guarded key freed and taken in one append", testGuardedFreed},
 		{"a bad append fails alone", testBadAlone},
 		{"refused appends", testMalformed},
@@ -122,6 +124,10 @@ func Run(t *testing.T, open Opener) {
 		{"backlog", testBacklog},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
+		{"secrets", testSecrets},
+		{"list of secrets", testSecretList},
+		{"secrets under several keys", testSecretKeys},
+		{"one version of a secret is written once", testSecretRace},
 		{"assets", testAssets},
 		{"uses of assets", testAssetUses},
 		{"assets used and collected at once", testAssetRace},

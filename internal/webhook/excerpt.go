@@ -1,34 +1,22 @@
 package webhook
 
 import (
-	"encoding/base64"
-	"encoding/hex"
 	"net/http"
-	"net/url"
-	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/holdfast-dev/holdfast/internal/secret"
 )
 
-const (
-	// maxPrivate is how much of an answer is read past its excerpt, so that a
-	// secret that stands at the cut is seen whole.
-	maxPrivate = 8 << 10
-	// minPrivate is the shortest text that is taken out: a shorter one would take
-	// common words with it, and is no secret.
-	minPrivate = 6
-
-	redacted = "[redacted]"
-)
+// maxPrivate is how much of an answer is read past its excerpt at most, so that
+// a secret that stands at the cut is seen whole.
+const maxPrivate = 8 << 10
 
 // excerpt is the beginning of an answer's body: at most limit bytes of UTF-8,
-// without any of the private texts.
-func excerpt(body []byte, limit int, private []string) []byte {
+// without anything private, in whatever form it is sent back.
+func excerpt(body []byte, limit int, private *secret.Scrubber) []byte {
 	text := strings.ToValidUTF8(string(body), "\uFFFD")
-	for _, p := range private {
-		text = strings.ReplaceAll(text, p, redacted)
-	}
-	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
+	text = strings.ReplaceAll(private.Text(text), "\x00", "\uFFFD")
 	if len(text) > limit {
 		for limit > 0 && !utf8.RuneStart(text[limit]) {
 			limit--
@@ -38,34 +26,25 @@ func excerpt(body []byte, limit int, private []string) []byte {
 	return []byte(text)
 }
 
-// private lists what a receiver may send back of a request that is nobody else's
-// business, the longest first: the secret it is signed with and the signature, the
-// values of the user's headers, the address past its origin, and what else the
-// caller says, each also as it stands in base64, hex, a URL or a JSON text.
-func private(r *Request, req *http.Request) []string {
-	var list []string
-	add := func(texts ...string) {
-		for _, t := range texts {
-			if len(t) >= minPrivate {
-				list = append(list, t, url.QueryEscape(t), url.PathEscape(t), strings.ReplaceAll(t, "/", `\/`), strings.ReplaceAll(t, "&", `\u0026`),
-					base64.StdEncoding.EncodeToString([]byte(t)), base64.RawURLEncoding.EncodeToString([]byte(t)), hex.EncodeToString([]byte(t)))
-			}
+// private knows what a receiver may send back of a request that is nobody else's
+// business: the secrets it is signed with and the signatures, the values of the
+// user's headers, the address past its origin, and what else the caller says.
+func private(r *Request, req *http.Request) *secret.Scrubber {
+	s := secret.NewScrubber(r.Private...)
+	for _, k := range r.Keys {
+		for _, t := range k.texts() {
+			s.Add(t)
 		}
 	}
-	for _, k := range r.Keys {
-		add(k.texts()...)
-	}
 	for entry := range strings.SplitSeq(req.Header.Get(HeaderSignature), " ") {
-		add(entry, strings.TrimPrefix(strings.TrimPrefix(entry, version), asymmetricVersion))
+		s.Add(entry)
+		s.Add(strings.TrimPrefix(strings.TrimPrefix(entry, version), asymmetricVersion))
 	}
 	for _, v := range r.Headers {
-		add(v)
+		s.Add(v)
 	}
-	add(req.URL.RequestURI(), strings.Trim(req.URL.EscapedPath(), "/"), req.URL.RawQuery)
-	for _, values := range req.URL.Query() {
-		add(values...)
-	}
-	add(r.Private...)
-	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
-	return slices.Compact(list)
+	s.Add(req.URL.String())
+	s.Add(req.URL.RequestURI())
+	s.Add(strings.Trim(req.URL.EscapedPath(), "/"))
+	return s
 }

@@ -68,7 +68,7 @@ func one(t *testing.T, c net.Conn) (*http.Request, []byte) {
 
 func request() Request {
 	return Request{
-		URL: "http://hook.test/in?t=hunter2", ID: "dlv_1", Body: []byte(`{"count":3,"status":"ok"}`), Keys: []Key{HMACKey(testSecret)}, Timestamp: time.Now(),
+		URL: "http://hook.test/in?t=hunter22", ID: "dlv_1", Body: []byte(`{"count":3,"status":"ok"}`), Keys: []Key{HMACKey(testSecret)}, Timestamp: time.Now(),
 		Headers: map[string]string{"X-Tenant": "acme"},
 	}
 }
@@ -234,7 +234,7 @@ func TestReceiversThatMisbehave(t *testing.T) {
 			code := ""
 			if o.Failed != nil {
 				code = o.Failed.Code
-				if o.Failed.Permanent || strings.Contains(o.Failed.Detail, "hunter2") { // I-33
+				if o.Failed.Permanent || strings.Contains(o.Failed.Detail, "hunter22") { // I-33
 					t.Errorf("%s: %+v", test.name, o.Failed)
 				}
 			}
@@ -304,17 +304,17 @@ func TestUnsendableRequests(t *testing.T) {
 	s := NewSender(Config{}, g)
 	defer s.Close()
 	for name, change := range map[string]func(*Request){
-		"url":     func(r *Request) { r.URL = "ftp://hunter2/" },
-		"user":    func(r *Request) { r.URL = "http://u:hunter2@h/" },
+		"url":     func(r *Request) { r.URL = "ftp://hunter22/" },
+		"user":    func(r *Request) { r.URL = "http://u:hunter22@h/" },
 		"id":      func(r *Request) { r.ID = "dlv.1" },
 		"no id":   func(r *Request) { r.ID = "" },
 		"secret":  func(r *Request) { r.Keys = nil },
-		"headers": func(r *Request) { r.Headers = map[string]string{"Host": "hunter2"} },
+		"headers": func(r *Request) { r.Headers = map[string]string{"Host": "hunter22"} },
 	} {
 		r := request()
 		change(&r)
 		o := s.Send(t.Context(), r)
-		if o.Delivered() || o.Failed.Code != CodeInvalid || !o.Failed.Permanent || strings.Contains(o.Failed.Detail, "hunter2") {
+		if o.Delivered() || o.Failed.Code != CodeInvalid || !o.Failed.Permanent || strings.Contains(o.Failed.Detail, "hunter22") {
 			t.Errorf("%s: %+v", name, o.Failed)
 		}
 	}
