@@ -90,6 +90,7 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
 		Look: func(mine bool) {
 			d.lane.Look(mine)
 			d.delivery.Look(mine)
+			d.jobs.Look(mine)
 		},
 	})
 	if d.shared {
@@ -140,6 +141,9 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 		if id, ok := s.Stream.Target(); ok {
 			d.delivery.Wake(id)
 		}
+		if id, ok := s.Stream.Job(); ok {
+			d.jobs.Wake(id)
+		}
 	}
 }
 
@@ -164,6 +168,13 @@ func (d *Daemon) Heard(news []eventlog.News) {
 				d.delivery.Heard(id)
 			} else {
 				d.delivery.Begun(id)
+			}
+		}
+		if id, ok := n.Stream.Job(); ok {
+			if n.Wakes {
+				d.jobs.Heard(id)
+			} else {
+				d.jobs.Begun(id)
 			}
 		}
 	}

@@ -19,13 +19,15 @@ type (
 	TargetID   string // tgt_ and a digest of user, type and address
 	DeliveryID string // dlv_ and a digest of run and target
 	AssetID    string // ast_ and a digest of user and content
-	Stream     string // session:ses_… or target:tgt_…
+	JobID      string // job_ and a UUIDv7
+	Stream     string // session:ses_…, target:tgt_…, job:job_… or AuditStream
 )
 
 // Stream kinds.
 const (
 	sessionPrefix = "session:"
 	targetPrefix  = "target:"
+	jobPrefix     = "job:"
 )
 
 // Stream is the event stream of a session.
@@ -44,6 +46,21 @@ func (s Stream) Session() (SessionID, bool) {
 func (s Stream) Target() (TargetID, bool) {
 	id, ok := strings.CutPrefix(string(s), targetPrefix)
 	return TargetID(id), ok
+}
+
+// Stream is the event stream of a job.
+func (id JobID) Stream() Stream { return Stream(jobPrefix + string(id)) }
+
+// Job gives the job whose stream this is.
+func (s Stream) Job() (JobID, bool) {
+	id, ok := strings.CutPrefix(string(s), jobPrefix)
+	return JobID(id), ok
+}
+
+// NewJobID draws a job id from r.
+func NewJobID(r io.Reader) (JobID, error) {
+	s, err := newSuffix(r)
+	return JobID("job_" + s), err
 }
 
 // NewSessionID draws a session id from r.

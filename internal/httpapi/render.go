@@ -78,6 +78,7 @@ func (c *call) fail(err error) {
 		c.cfg.Logger.LogAttrs(context.WithoutCancel(c.r.Context()), logLevel(p.Status), "request failed",
 			slog.String("method", c.r.Method), slog.String("path", c.r.URL.Path), slog.String("code", p.Code), slog.String("error", err.Error()))
 	}
+	c.refused(p.Code)
 	if c.began {
 		return
 	}
@@ -87,12 +88,11 @@ func (c *call) fail(err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="holdfast"`)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", retryAfter(err))
 	case http.StatusInsufficientStorage: // somebody has to make room first
 		h.Set("Retry-After", "30")
 	}
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	strict(h)
 	h.Del("Content-Disposition")
 	body, merr := encode(p)
 	if merr != nil {

@@ -37,6 +37,7 @@ type Route struct {
 // Config says what is counted, and who is asked. Functions that are nil give nothing.
 type Config struct {
 	Routes            []Route
+	Connectors        []string // names of the configured ones
 	Version, Revision string
 	// Backlog is asked at a scrape, at most once a second.
 	Backlog func(ctx context.Context) (eventlog.Backlog, error)
