@@ -46,11 +46,15 @@ const (
 const Format = 1
 
 // SecretFiles are the files of a data directory that are secrets, SecretTables
-// the tables that only they open. Both are carried together, encrypted, or left out.
+// the tables that the master key opens, which stands in a file beside the directory: KeyName is
+// what it is called in a backup. All are carried together, encrypted, or left out.
 var (
-	SecretFiles  = []string{"admin.token", "webhook.secret", "master.key"}
+	SecretFiles  = []string{"admin.token", "webhook.secret"}
 	SecretTables = []string{"secrets"}
 )
+
+// KeyName is the name of the master key among the secrets of a backup.
+const KeyName = "master.key"
 
 // bounds of what is read back.
 const (
@@ -83,6 +87,7 @@ type File struct {
 // Options say what is backed up, and where to. One of Dir, File and Stream is set.
 type Options struct {
 	DataDir string
+	KeyFile string    // of the master key; empty: it is in none
 	To      string    // a directory that is not there yet, or a file that is not
 	Tar     bool      // To is a file
 	Stream  io.Writer // a tar goes there, in place of To
@@ -240,8 +245,14 @@ func verify(ctx context.Context, dir string, progress func(string, int64, int64)
 func (o *Options) secrets() (map[string][]byte, []string, error) {
 	files := map[string][]byte{}
 	names := []string{}
-	for _, name := range SecretFiles {
-		data, err := os.ReadFile(filepath.Join(o.DataDir, name))
+	for _, name := range append(slices.Clone(SecretFiles), KeyName) {
+		path := filepath.Join(o.DataDir, name)
+		if name == KeyName {
+			if path = o.KeyFile; path == "" {
+				continue
+			}
+		}
+		data, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -288,7 +299,7 @@ func readSecrets(data []byte, with []age.Identity) (map[string][]byte, error) {
 		return nil, refuse("the secrets of the backup cannot be read")
 	}
 	for name := range files {
-		if !slices.Contains(SecretFiles, name) {
+		if name != KeyName && !slices.Contains(SecretFiles, name) {
 			return nil, refuse("the secrets of the backup hold a file %.40q that no data directory has", name)
 		}
 	}

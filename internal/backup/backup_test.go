@@ -92,6 +92,9 @@ func source(t *testing.T, n int) string {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(dir+".key", []byte("canary-of-"+KeyName), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return dir
 }
 
@@ -189,11 +192,11 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain, carried := filepath.Join(t.TempDir(), "b"), filepath.Join(t.TempDir(), "b.tar")
-	m, err := Make(t.Context(), Options{DataDir: dir, To: plain})
-	if err != nil || !slices.Equal(m.LeftOut, SecretFiles) || m.Secrets != nil {
+	m, err := Make(t.Context(), Options{DataDir: dir, KeyFile: dir + ".key", To: plain})
+	if err != nil || !slices.Equal(m.LeftOut, append(slices.Clone(SecretFiles), KeyName)) || m.Secrets != nil {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	if m, err = Make(t.Context(), Options{DataDir: dir, To: carried, Tar: true, Recipients: []age.Recipient{key.Recipient()}}); err != nil || m.Secrets == nil || len(m.LeftOut) != 0 {
+	if m, err = Make(t.Context(), Options{DataDir: dir, KeyFile: dir + ".key", To: carried, Tar: true, Recipients: []age.Recipient{key.Recipient()}}); err != nil || m.Secrets == nil || len(m.LeftOut) != 0 {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	for _, root := range []string{plain, carried} {
@@ -221,8 +224,24 @@ func TestSecrets(t *testing.T) {
 	if _, err := Restore(t.Context(), RestoreOptions{From: carried, DataDir: to}); !isRefused(err, "--identity") {
 		t.Errorf("without an identity: %v", err)
 	}
-	if r, err := Restore(t.Context(), RestoreOptions{From: carried, DataDir: to, Identities: []age.Identity{key}}); err != nil || len(r.Missing) != 0 {
+	if err := os.WriteFile(to+".key", []byte("another key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full := RestoreOptions{From: carried, DataDir: to, KeyFile: to + ".key", Identities: []age.Identity{key}}
+	if _, err := Restore(t.Context(), full); !isRefused(err, "another master key") {
+		t.Errorf("over another master key: %v", err)
+	}
+	if data, err := os.ReadFile(to + ".key"); err != nil || string(data) != "another key" {
+		t.Errorf("the other key is %q, %v", data, err)
+	}
+	if err := os.Remove(to + ".key"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Restore(t.Context(), full); err != nil || len(r.Missing) != 0 {
 		t.Fatalf("%+v, %v", r, err)
+	}
+	if data, err := os.ReadFile(to + ".key"); err != nil || string(data) != "canary-of-"+KeyName {
+		t.Errorf("the master key: %q, %v", data, err)
 	}
 	for _, name := range SecretFiles {
 		if data, err := os.ReadFile(filepath.Join(to, name)); err != nil || string(data) != "canary-of-"+name {

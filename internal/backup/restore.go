@@ -27,6 +27,7 @@ type RestoreOptions struct {
 	From       string    // a backup, as a directory or a file
 	Stream     io.Reader // a tar, in place of From
 	DataDir    string    // empty, or not there yet
+	KeyFile    string    // where the master key goes, where the backup carries one; empty: nowhere
 	Identities []age.Identity
 	// WithoutSecrets leaves out the secrets that the backup carries.
 	WithoutSecrets bool
@@ -69,7 +70,9 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 		if strings.HasPrefix(e.Name(), sqlite.UnfinishedPrefix) {
 			return r, refuse("in %s a restore was cut before its end; remove what is in it, and restore again", o.DataDir)
 		}
-		return r, refuse("%s is not empty (%s); a backup is restored into an empty directory only, so that nothing is written over", o.DataDir, e.Name())
+	}
+	if len(entries) > 0 {
+		return r, refuse("%s is not empty (%s); a backup is restored into an empty directory only, so that nothing is written over", o.DataDir, entries[0].Name())
 	}
 	place, err := os.MkdirTemp(o.DataDir, sqlite.UnfinishedPrefix+"*")
 	if err != nil {
@@ -290,6 +293,12 @@ func (o *RestoreOptions) settle(place string, secrets map[string][]byte, r *Rest
 		if o.DropTokens && name == "admin.token" {
 			continue
 		}
+		if name == KeyName {
+			if err := o.key(data, r); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := writePrivate(filepath.Join(o.DataDir, name), data); err != nil {
 			return err
 		}
@@ -308,6 +317,24 @@ func (o *RestoreOptions) settle(place string, secrets map[string][]byte, r *Rest
 		return err
 	}
 	return syncDir(o.DataDir)
+}
+
+// key puts the master key in its place, over no other one.
+func (o *RestoreOptions) key(data []byte, r *Restored) error {
+	if o.KeyFile == "" {
+		r.Missing = append(r.Missing, KeyName)
+		return nil
+	}
+	have, err := os.ReadFile(o.KeyFile)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return writePrivate(o.KeyFile, data)
+	case err != nil:
+		return err
+	case !bytes.Equal(bytes.TrimSpace(have), bytes.TrimSpace(data)):
+		return refuse("there is another master key in %s than the one of the backup; it is not written over: move it away, or leave the secrets out (--without-secrets)", o.KeyFile)
+	}
+	return nil
 }
 
 // Release lets the work of a restored data directory begin; a daemon that runs

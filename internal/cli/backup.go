@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"filippo.io/age"
@@ -33,7 +34,7 @@ func (a *app) backupCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := backup.Options{To: args[0], Tar: asTar || strings.HasSuffix(args[0], ".tar"), Temp: temp, Progress: a.progress()}
 			var err error
-			if o.DataDir, err = a.dataDir(file, dir); err != nil {
+			if o.DataDir, o.KeyFile, err = a.dataDir(file, dir); err != nil {
 				return err
 			}
 			if args[0] == "-" {
@@ -63,20 +64,20 @@ func (a *app) backupCommand() *cobra.Command {
 	return c
 }
 
-// dataDir gives the data directory that is meant.
-func (a *app) dataDir(file, dir string) (string, error) {
+// dataDir gives the data directory that is meant, and the file of its master key.
+func (a *app) dataDir(file, dir string) (data, key string, err error) {
 	if dir != "" {
-		return dir, nil
+		return dir, filepath.Clean(dir) + ".key", nil
 	}
 	cfg, err := loadConfig(file)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if cfg.DatabaseURL.Set() {
-		return "", &exitError{exitUsage, "backup_by_server", "with database_url the log stands in PostgreSQL, whose own tools copy and restore it: pg_dump -n SCHEMA -Fc (one moment, while everything runs), " +
+		return "", "", &exitError{exitUsage, "backup_by_server", "with database_url the log stands in PostgreSQL, whose own tools copy and restore it: pg_dump -n SCHEMA -Fc (one moment, while everything runs), " +
 			"or a base backup with its write-ahead log; restore with pg_restore into an empty schema while no node runs, and look at it with holdfast verify. docs/operate.md, PostgreSQL, has more"}
 	}
-	return cfg.Path(cfg.DataDir), nil
+	return cfg.Path(cfg.DataDir), cfg.MasterKeyFile(), nil
 }
 
 func recipientsOf(list []string, file string) (out []age.Recipient, err error) {
@@ -161,7 +162,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if o.DataDir, err = a.dataDir(file, dir); err != nil {
+			if o.DataDir, o.KeyFile, err = a.dataDir(file, dir); err != nil {
 				return err
 			}
 			if release {

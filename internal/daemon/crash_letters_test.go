@@ -48,7 +48,7 @@ func TestCrashBulkReplay(t *testing.T) {
 			// Said again after the death, the token starts nothing anew.
 			_, err = s.c.do(s.ctx, http.MethodPost, "/v1/deliveries/replay", api.ReplayDeliveries{PlanToken: plan.PlanToken})
 			s.must(err)
-			l = next()
+			next()
 			var j api.Job
 			s.must(s.k.await(s.ctx, func() bool {
 				return s.c.get(s.ctx, "/v1/jobs/"+plan.JobID, &j) == nil && j.Status == api.JobCompleted

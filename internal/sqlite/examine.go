@@ -51,7 +51,7 @@ func examine(ctx context.Context, dir string) (fresh bool, err error) {
 		return false, err
 	}
 	head := make([]byte, 100)
-	n, err := io.ReadFull(f, head)
+	n, _ := io.ReadFull(f, head) // what is short is told below
 	info, serr := f.Stat()
 	// Closed before SQLite opens it: closing a file lets go of this process's locks on it.
 	if err = errors.Join(serr, f.Close()); err != nil {
