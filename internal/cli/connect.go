@@ -147,7 +147,7 @@ func onlyHolds(c *cobra.Command, args []string) error {
 
 func (a *app) clientCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.runCommand(), a.sessionsCommand(), a.runsCommand(), a.eventsCommand(), a.assetsCommand(), a.deliveriesCommand(), a.targetsCommand(),
-		a.nodesCommand(), a.routesCommand(), a.toolsCommand(), a.tokenCommand(), a.auditCommand(),
+		a.runCommand(), a.sessionsCommand(), a.runsCommand(), a.eventsCommand(), a.assetsCommand(), a.deliveriesCommand(), a.jobsCommand(), a.targetsCommand(), a.connectorsCommand(),
+		a.nodesCommand(), a.routesCommand(), a.toolsCommand(), a.tokenCommand(), a.secretsCommand(), a.auditCommand(),
 	}
 }

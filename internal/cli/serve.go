@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/listener"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -172,9 +173,17 @@ func opened(err error) error {
 	if errors.As(err, &there) {
 		return &exitError{exitRefused, "database_newer", there.Error()}
 	}
+	var damaged *sqlite.DamagedError
+	if errors.As(err, &damaged) {
+		return &exitError{exitRefused, "database_damaged", damaged.Error()}
+	}
 	var here *sqlite.NewerError
 	if errors.As(err, &here) {
 		return &exitError{exitRefused, "data_dir_newer", here.Error()}
+	}
+	var sealed *slots.UnknownKeyError
+	if errors.As(err, &sealed) {
+		return &exitError{exitRefused, "master_key_unknown", sealed.Error()}
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -37,26 +36,30 @@ func (c *Config) check() *Error {
 	if err := c.checkDoor(); err != nil {
 		return err
 	}
-	for _, name := range sorted(c.Secrets) {
-		if err := c.checkRef("secrets."+name, c.Secrets[name], false); err != nil {
-			return err
-		}
+	if err := c.checkSecrets(); err != nil {
+		return err
 	}
 	if err := c.checkRoutes(); err != nil {
 		return err
 	}
 	if s := c.Targets.SigningSecret; s != "" {
-		if _, ok := c.Secrets[s]; !ok {
-			return mistake("targets.signing_secret", "no secret is named %q", s)
+		if !nameForm.MatchString(s) {
+			return mistake("targets.signing_secret", "a secret's name is [A-Za-z0-9_-]{1,64}")
 		}
 	}
-	if _, err := c.AllowPrivate(); err != nil {
+	if err := c.checkNetwork(); err != nil {
+		return err
+	}
+	if err := c.checkTargets(); err != nil {
 		return err
 	}
 	for _, name := range sorted(c.Tools) {
 		if err := c.checkTool("tools."+name, name, c.Tools[name]); err != nil {
 			return err
 		}
+	}
+	if err := c.checkConnectors(); err != nil {
+		return err
 	}
 	for i, p := range c.Files.Ignore {
 		if _, err := glob.Compile(p); err != nil {
@@ -67,6 +70,9 @@ func (c *Config) check() *Error {
 	case "", "full", "normal":
 	default:
 		return mistake("store.sync", "must be full or normal")
+	}
+	if c.Store.Reserve < 0 || c.Store.Reserve > maxReserve {
+		return mistake("store.reserve", "must be bytes, from 1 to %d (1 TiB); 0 is the default", maxReserve)
 	}
 	if !slices.Contains([]string{"", "text", "json"}, c.Log.Format) {
 		return mistake("log.format", "must be text or json")
@@ -88,6 +94,9 @@ func (c *Config) check() *Error {
 	if err := c.checkBusURL(); err != nil {
 		return err
 	}
+	if err := c.checkDelivery(); err != nil {
+		return err
+	}
 	return c.checkNumbers()
 }
 
@@ -98,7 +107,7 @@ func (c *Config) checkBusURL() *Error {
 	case !a.Set():
 		return nil
 	case a.Text == "":
-		return c.checkRef("bus_url", a.Ref, true)
+		return c.checkEarly("bus_url", a.Ref)
 	}
 	if why := checkBus(a.Text); why != "" {
 		return mistake("bus_url", "%s", why)
@@ -188,7 +197,7 @@ func (c *Config) checkNumbers() *Error {
 		{"files.file_bytes", c.Files.FileBytes}, {"files.tree_bytes", c.Files.TreeBytes}, {"files.tree_files", c.Files.TreeFiles},
 		{"files.keep", c.Files.Keep}, {"files.workspace_bytes", c.Files.WorkspaceBytes}, {"files.timeout", int(c.Files.Timeout)},
 		{"limits.asset_bytes", c.Limits.AssetBytes}, {"limits.user_asset_bytes", c.Limits.UserAssetBytes},
-		{"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
+		{"targets.max_hops", c.Targets.MaxHops},
 		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions}, {"limits.cached_bytes", c.Limits.CachedBytes},
 		{"limits.queued_runs", c.Limits.QueuedRuns}, {"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},
 		{"limits.input_bytes", c.Limits.InputBytes}, {"limits.answer_bytes", c.Limits.AnswerBytes},
@@ -320,10 +329,20 @@ func (c *Config) checkRef(path string, r Ref, named bool) *Error {
 		return mistake(path, "a secret is a reference: exactly one of env, file or secret")
 	case r.Secret != "" && !named:
 		return mistake(path, "a named secret refers to env or file")
-	case r.Secret != "":
-		if _, ok := c.Secrets[r.Secret]; !ok {
-			return mistake(path, "no secret is named %q", r.Secret)
-		}
+	case r.Secret != "" && !nameForm.MatchString(r.Secret):
+		return mistake(path, "a secret's name is [A-Za-z0-9_-]{1,64}")
+	}
+	return nil
+}
+
+// checkEarly is checkRef of what is read before there is a database, and so
+// before there are slots.
+func (c *Config) checkEarly(path string, r Ref) *Error {
+	if err := c.checkRef(path, r, true); err != nil {
+		return err
+	}
+	if c.Slotted(r) {
+		return mistake(path, "no secret is named %q; a slot cannot stand here, since it is in the database", r.Secret)
 	}
 	return nil
 }
@@ -344,7 +363,7 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 		if t.Root == "" {
 			return mistake(path, "a workspace wants root")
 		}
-		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" {
+		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" || t.AllowPrivate != nil {
 			return mistake(path, "a workspace takes type, root, shared and allow only")
 		}
 		for _, a := range t.Allow {
@@ -374,19 +393,6 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 }
 
 var workspaceTools = []string{"list_files", "read_file", "search_files", "write_file", "edit_file"}
-
-// AllowPrivate reads the networks of targets.allow_private.
-func (c *Config) AllowPrivate() ([]netip.Prefix, *Error) {
-	var out []netip.Prefix
-	for i, s := range c.Targets.AllowPrivate {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return nil, mistake(fmt.Sprintf("targets.allow_private[%d]", i), "%q is no network such as 127.0.0.0/8", s)
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
 
 func sorted[V any](m map[string]V) []string {
 	names := make([]string, 0, len(m))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/config"
-	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/httptool"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
@@ -28,7 +26,7 @@ import (
 )
 
 // makeTools makes the configured tools. closers end what they hold.
-func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, closers []func(), err error) {
+func makeTools(cfg *config.Config, opt *Options) (tools []tool.Tool, closers []func(), err error) {
 	names := make([]string, 0, len(cfg.Tools))
 	for n := range cfg.Tools {
 		names = append(names, n)
@@ -44,7 +42,7 @@ func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, cl
 			}
 			tools = append(tools, ws...)
 		case "http":
-			ht, err := makeHTTPTool(cfg, name, t, guard)
+			ht, err := makeHTTPTool(cfg, name, t, opt)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -64,7 +62,7 @@ func allowed(t config.Tool) []string {
 }
 
 // makeHTTPTool makes a declared tool. The error is a *config.Error with the key at fault.
-func makeHTTPTool(cfg *config.Config, name string, t config.Tool, guard *netguard.Guard) (*httptool.Tool, error) {
+func makeHTTPTool(cfg *config.Config, name string, t config.Tool, opt *Options) (*httptool.Tool, error) {
 	path := "tools." + name
 	if _, err := netguard.CheckURL(t.URL); err != nil {
 		return nil, cfg.Mistake(path+".url", "%s", problem.Of(err).Detail)
@@ -83,7 +81,11 @@ func makeHTTPTool(cfg *config.Config, name string, t config.Tool, guard *netguar
 	headers := map[string]func() (string, error){}
 	for h, ref := range t.Headers {
 		at := config.Reference{Key: path + ".headers." + h, Ref: ref}
-		headers[h] = func() (string, error) { return cfg.Use(at) }
+		headers[h] = func() (string, error) { return useFor(cfg, at, hostOf(t.URL)) }
+	}
+	guard, err := toolGuard(cfg, name, &t, opt)
+	if err != nil {
+		return nil, cfg.Mistake(path+".allow_private", "%v", err)
 	}
 	ht, err := httptool.New(httptool.Config{
 		Name: name, Method: t.Method, URL: t.URL, Description: t.Description, InputSchema: in, OutputSchema: out,
@@ -151,78 +153,6 @@ func forget(cfg *config.Config, f *files) func(user string, id event.SessionID) 
 		}
 		return err
 	}
-}
-
-// checkTarget says whether a reply target may be used. An address that names
-// no public host is refused at once; a name is looked up at each attempt.
-func checkTarget(cfg *config.Config, guard *netguard.Guard) func(event.ReplyTarget) error {
-	return func(t event.ReplyTarget) error {
-		if t.Type != "webhook" {
-			return problem.New(problem.Invalid, "invalid_reply_target", "the type of a reply target must be webhook")
-		}
-		u, err := netguard.CheckURL(t.URL)
-		if err != nil {
-			return err
-		}
-		host := u.Hostname()
-		if host == "localhost" {
-			host = "127.0.0.1"
-		}
-		if ip, err := netip.ParseAddr(host); err == nil && guard.CheckAddr(ip) != nil {
-			return problem.New(problem.Invalid, "target_not_allowed", "%s is no public address; the operator can allow its network in targets.allow_private", u.Hostname())
-		}
-		if err := webhook.CheckHeaders(t.Headers); err != nil {
-			return err
-		}
-		if t.Secret == "" && cfg.DatabaseURL.Set() && cfg.Targets.SigningSecret == "" {
-			return problem.New(problem.Invalid, "signing_secret_required", "this daemon has no secret to sign webhooks with; several nodes share one: the operator names it in targets.signing_secret")
-		}
-		if _, ok := cfg.Secrets[t.Secret]; t.Secret != "" && !ok {
-			return problem.New(problem.Invalid, "unknown_secret", "no secret is named %.64q", t.Secret)
-		}
-		return nil
-	}
-}
-
-// newSend makes the sender of deliveries: it finds the signing secret by name
-// at each attempt, so that a changed secret counts at once.
-func newSend(cfg *config.Config, sender *webhook.Sender, random io.Reader) (delivery.Sender, error) {
-	made := ""
-	if cfg.Targets.SigningSecret == "" && !cfg.DatabaseURL.Set() {
-		var err error
-		if made, err = madeSecret(SigningSecretPath(cfg), random); err != nil {
-			return nil, err
-		}
-	}
-	secret := func(name string) (string, error) {
-		switch {
-		case name != "":
-			return cfg.Secret(config.Ref{Secret: name})
-		case made != "":
-			return made, nil
-		case cfg.Targets.SigningSecret == "":
-			return "", errors.New("targets.signing_secret is not set")
-		}
-		return cfg.Secret(config.Ref{Secret: cfg.Targets.SigningSecret})
-	}
-	return func(ctx context.Context, m delivery.Message) delivery.Result {
-		text, err := secret(m.Target.Secret)
-		if err != nil {
-			return delivery.Result{Code: "secret_unavailable", Detail: err.Error()}
-		}
-		key, err := webhook.ParseSecret(text)
-		if err != nil {
-			return delivery.Result{Code: "secret_invalid", Detail: "the signing secret has no form that can sign"}
-		}
-		out := sender.Send(ctx, webhook.Request{
-			URL: m.Target.URL, Headers: m.Target.Headers, Body: m.Body, ID: string(m.ID), Secret: key, Timestamp: m.At,
-		})
-		if out.Delivered() {
-			return delivery.Result{Delivered: true, Status: out.Status}
-		}
-		f := out.Failed
-		return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Detail: f.Detail}
-	}, nil
 }
 
 // SigningSecretPath is where the signing secret stands that the daemon made.

@@ -91,7 +91,7 @@ func TestUsersWorkApart(t *testing.T) { // I-06, I-34
 
 // A storm of requests, good ones, bad ones and idle connections, is told to come
 // again, and work that is under way goes to its end.
-func TestStorm(t *testing.T) {
+func TestStormOfRequests(t *testing.T) {
 	const turns = 40
 	h := houseWith(t, "limits: {requests: 2, token_rate: 200, peer_rate: 20, auth_failures: 10, connections: 60}", func(n int, _ chatstub.Request) chatstub.Reply {
 		if n < turns {

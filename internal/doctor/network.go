@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/listener"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/secret"
 )
 
 // maxSocketPath is what every system takes as the path of a socket, in bytes.
@@ -235,8 +236,10 @@ func (p *patient) models(ctx context.Context, check string, u *url.URL, base str
 	}
 	key := ""
 	if r.APIKey != nil {
-		var err error
-		if key, err = p.cfg.Secret(*r.APIKey); err != nil {
+		keys, err := p.cfg.UseFor(ctx, config.Reference{Key: check + " api_key", Ref: *r.APIKey}, secret.HostOf(u))
+		if err == nil {
+			key = keys[0]
+		} else {
 			p.add(check, Warn, "see the finding about secrets", "it was not asked with its key, which cannot be read")
 			return
 		}

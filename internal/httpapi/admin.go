@@ -224,6 +224,10 @@ func healthz(c *call) error {
 func readyz(c *call) error {
 	if c.cfg.Ready != nil {
 		if err := c.cfg.Ready(); err != nil {
+			var said *problem.Error
+			if errors.As(err, &said) {
+				return said
+			}
 			return problem.New(problem.Unavailable, "not_ready", "the daemon does not take work now").Because(err)
 		}
 	}

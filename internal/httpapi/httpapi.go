@@ -45,8 +45,12 @@ type Views interface {
 	Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error)
 	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
 	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
+	Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]eventlog.ReplayRow, error)
+	Jobs(ctx context.Context, f eventlog.JobFilter, p eventlog.Page) ([]eventlog.JobRow, string, error)
 	Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error)
 	Targets(ctx context.Context, f eventlog.TargetFilter, p eventlog.Page) ([]eventlog.TargetRow, string, error)
+	Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, p eventlog.Page) ([]eventlog.AttemptRow, string, error)
+	Now(ctx context.Context) (time.Time, error)
 }
 
 // Store is everything that the door reads, and the tokens, which it writes.
@@ -65,11 +69,18 @@ type Config struct {
 	Hub       *live.Hub
 	Routes    []api.Route // inventory, as shown
 	Tools     []api.Tool  // inventory, as shown
-	Version   string
+	// Connectors take events from outside.
+	Connectors Connectors
+	Version    string
 	// Files compare snapshots of workspaces. Nil: this node has none.
 	Files Files
+	// Secrets is the room of secret slots. Nil: there are none.
+	Secrets Secrets
 	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
 	Price func(route string) (timeline.Price, bool)
+	// SigningKey gives the public keys of a secret that signs with ed25519, the current
+	// one first; its error is a *problem.Error. Nil: there are none.
+	SigningKey func(ctx context.Context, user, secret string) ([]string, error)
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
 	Ready func() error
@@ -165,15 +176,17 @@ type Handler struct {
 
 // server is what both doors share.
 type server struct {
-	cfg     Config
-	tokens  tokenCache
-	tails   tails
-	buffers sync.Pool              // of *bytes.Buffer, empty
-	streams chan struct{}          // one element for each open stream or wait
-	uploads chan struct{}          // one element for each file that comes in
-	reads   chan struct{}          // one element for each file that goes out
-	readers atomic.Int64           // of open event streams
-	openapi func() ([]byte, error) // made when somebody asks for it
+	cfg Config
+	// doorways are the connectors by name.
+	doorways map[string]*doorway
+	tokens   tokenCache
+	tails    tails
+	buffers  sync.Pool              // of *bytes.Buffer, empty
+	streams  chan struct{}          // one element for each open stream or wait
+	uploads  chan struct{}          // one element for each file that comes in
+	reads    chan struct{}          // one element for each file that goes out
+	readers  atomic.Int64           // of open event streams
+	openapi  func() ([]byte, error) // made when somebody asks for it
 
 	requests  chan struct{}           // one element for each request that is answered
 	lookups   chan struct{}           // one element for each token that is looked up of a peer with too many failures
@@ -199,7 +212,7 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: cfg, streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
+	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
 	now := time.Now()
 	s.requests, s.lookups = make(chan struct{}, cfg.MaxRequests), make(chan struct{}, penaltyLookups)
 	s.failures = gate.NewRates[netip.Addr](time.Minute, cfg.AuthFailures, cfg.AuthFailures, maxPeers, now)

@@ -126,18 +126,52 @@ func (s *server) newMux(routes []route, local bool) *http.ServeMux {
 		}
 		slices.Sort(list)
 		allow := strings.Join(list, ", ")
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Allow", allow)
-			c := &call{server: s, w: w, r: r, local: local}
-			c.fail(c.stranger(withStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
-				"this resource takes %s only", allow))))
-		})
+		for _, pattern := range restOf(path, list, methods) {
+			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Allow", allow)
+				c := &call{server: s, w: w, r: r, local: local}
+				c.fail(c.stranger(withStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
+					"this resource takes %s only", allow))))
+			})
+		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		c := &call{server: s, w: w, r: r, local: local}
 		c.fail(c.stranger(problem.New(problem.NotFound, "not_found", "there is nothing at this path")))
 	})
 	return mux
+}
+
+// restOf gives the patterns of a path's other methods: the path alone, unless a
+// path with a name in it stands for it too (/v1/targets/{target} for
+// /v1/targets/test). The mux takes no pattern then that says more of the path and
+// less of the method, so that the methods are named.
+func restOf(path string, list []string, all map[string][]string) []string {
+	within := func(other string) bool {
+		a, b := strings.Split(path, "/"), strings.Split(other, "/")
+		if len(a) != len(b) || path == other {
+			return false
+		}
+		for i := range a {
+			if a[i] != b[i] && !strings.HasPrefix(b[i], "{") {
+				return false
+			}
+		}
+		return true
+	}
+	for other := range all {
+		if !within(other) {
+			continue
+		}
+		var out []string
+		for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"} {
+			if !slices.Contains(list, m) {
+				out = append(out, m+" "+path)
+			}
+		}
+		return out
+	}
+	return []string{path}
 }
 
 // serve does what comes before every handler, in this order: token, role, what

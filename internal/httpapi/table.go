@@ -17,6 +17,12 @@ func table() []route {
 	all = append(all, assetRoutes()...)
 	all = append(all, logRoutes()...)
 	all = append(all, deliveryRoutes()...)
+	all = append(all, connectorRoutes()...)
+	all = append(all, wayRoutes()...)
+	all = append(all, letterRoutes()...)
+	all = append(all, attemptRoutes()...)
+	all = append(all, targetRoutes()...)
+	all = append(all, secretRoutes()...)
 	all = append(all, auditRoutes()...)
 	return append(all, adminRoutes()...)
 }
@@ -25,7 +31,7 @@ func sessionRoutes() []route {
 	return []route{
 		{method: "POST", path: "/v1/sessions", id: "createSession", role: operator, summary: "Create a session",
 			notes:  "Every member is optional. `id` is the caller's own name for the session, unique per user; the daemon makes the `ses_…` id. Both name the session in paths.",
-			action: takes(createSession), answers: []answer{gives[api.Session](201, "The session; Location names it.")}, fails: []int{409}},
+			action: takes(createSession), answers: []answer{gives[api.Session](201, "The session; Location names it.")}, fails: []int{404, 409, 410}},
 		{method: "GET", path: "/v1/sessions", id: "listSessions", role: reader, summary: "List sessions, newest first",
 			notes: "Instructions of more than 16 KiB are left out here; the session itself has them.",
 			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`open` or `closed`."},
@@ -159,16 +165,12 @@ func deliveryRoutes() []route {
 		{method: "GET", path: "/v1/deliveries", id: "listDeliveries", role: reader, summary: "List deliveries, newest first",
 			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`pending`, `retrying`, `delivered`, `dead_lettered` or `resolved`."},
 				{"session_id", "query", "string", "Only of this session."}, {"run_id", "query", "string", "Only of this run."}, {"target_id", "query", "string", "Only to this target."},
+				{"error_class", "query", "string", "Only those whose last failure is of this class, since they were made or replayed."},
+				{"unresolved", "query", "string", "`true`: only dead letters that nobody resolved."},
 				pSince, pUntil, pOrder},
 			action: plain(listDeliveries), answers: []answer{gives[api.List[api.Delivery]](200, "A page.")}},
 		{method: "GET", path: "/v1/deliveries/{d}", id: "getDelivery", role: reader, summary: "Read a delivery",
 			action: plain(getDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}},
-		{method: "POST", path: "/v1/deliveries/{d}/replay", id: "replayDelivery", role: operator, summary: "Send a delivery again",
-			notes:  "A dead-lettered one, or with `force` a delivered one, joins the tail of its target's lane with the same id and the same bytes.",
-			action: takes(replayDelivery), answers: []answer{gives[api.Delivery](202, "The delivery as it is now.")}, fails: []int{409, 410}},
-		{method: "POST", path: "/v1/deliveries/{d}/resolve", id: "resolveDelivery", role: operator, summary: "Say that a delivery is done with",
-			notes:  "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`).",
-			action: takes(resolveDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}, fails: []int{409, 410}},
 		{method: "GET", path: "/v1/targets", id: "listTargets", role: reader, summary: "List the receivers that deliveries went to",
 			notes: "The order is that of ids, which has no meaning.",
 			params: []param{pLimit, pCursor, pOwner, {"type", "query", "string", "Only targets of this type."},

@@ -1,9 +1,12 @@
-package httptool
+package secret
 
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
+	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,29 +17,50 @@ import (
 )
 
 const (
-	minSecret = 8 // bytes; shorter words (a scheme, a version) are no secrets, and would tear the text
-	redacted  = "[redacted]"
+	// MinLength is the shortest text that a Scrubber takes out, in bytes; shorter
+	// words (a scheme, a version) are no secrets, and would tear the text.
+	MinLength = 8
+	// Redacted stands where a secret was.
+	Redacted = "[redacted]"
 	// maxEscaped is how many bytes one byte of a secret may take in a body:
 	// three of a percent-encoding, each as \uXXXX.
 	maxEscaped = 18
 )
 
-// redactor takes secrets out of texts. It knows a secret as it is, behind the
+// Scrubber takes secrets out of texts. It knows a secret as it is, behind the
 // escapes of JSON (RFC 8259, section 7), percent-encoded for a path or a query
-// (RFC 3986, section 2.1; + for a space), both of these, and within base64 of
-// either alphabet (RFC 4648), also when more was encoded with it.
-type redactor struct {
+// (RFC 3986, section 2.1; + for a space), both of these, in hexadecimal, and
+// within base64 of either alphabet (RFC 4648), also when more was encoded with
+// it. Any other form, such as a digest or parts, it does not recognize. The
+// zero value knows none. It is safe for concurrent use once nothing more is added.
+type Scrubber struct {
 	patterns map[uint64][]string // by their first 8 bytes, the longest first
 	heads    [1 << 16]bool       // the first 2 bytes of a pattern
 	longest  int                 // secret, in bytes
 }
 
-// add makes a header's value a secret, and its words.
-func (r *redactor) add(value string) {
+// NewScrubber knows the given secrets.
+func NewScrubber(values ...string) *Scrubber {
+	r := new(Scrubber)
+	for _, v := range values {
+		r.Add(v)
+	}
+	return r
+}
+
+// Reach is how many bytes past a border must be read so that a secret that
+// crosses it is seen in full.
+func (r *Scrubber) Reach() int { return r.longest * maxEscaped }
+
+// Add makes a value a secret, and its words: those of a header, of more than
+// one line. Of Basic credentials (RFC 7617) the pair and the password are
+// secrets too, and of a URL what stands behind its host.
+func (r *Scrubber) Add(value string) {
 	words := strings.Fields(value)
 	r.secret(value)
 	for _, w := range words {
 		r.secret(w)
+		r.address(w)
 	}
 	if len(words) == 2 && strings.EqualFold(words[0], "Basic") { // RFC 7617: user:password
 		if pair, err := base64.StdEncoding.DecodeString(words[1]); err == nil {
@@ -47,12 +71,38 @@ func (r *redactor) add(value string) {
 	}
 }
 
-func (r *redactor) secret(s string) {
-	if len(s) < minSecret {
+// address makes the parts of a URL secrets that may show apart from it: the
+// password, the path with its last part, and the query with its values.
+func (r *Scrubber) address(word string) {
+	if !strings.Contains(word, "://") {
+		return
+	}
+	u, err := url.Parse(word)
+	if err != nil {
+		return
+	}
+	if password, ok := u.User.Password(); ok {
+		r.secret(password)
+	}
+	r.secret(u.EscapedPath())
+	r.secret(path.Base(u.Path))
+	r.secret(u.RawQuery)
+	for _, values := range u.Query() {
+		for _, v := range values {
+			r.secret(v)
+		}
+	}
+}
+
+func (r *Scrubber) secret(s string) {
+	if len(s) < MinLength {
 		return
 	}
 	r.longest = max(r.longest, len(s))
 	r.pattern(s)
+	digits := hex.EncodeToString([]byte(s))
+	r.pattern(digits)
+	r.pattern(strings.ToUpper(digits))
 	for before := range 3 {
 		// Of the encoding of some bytes before, the secret and some after, the
 		// characters that the secret alone decides.
@@ -63,7 +113,7 @@ func (r *redactor) secret(s string) {
 	}
 }
 
-func (r *redactor) pattern(p string) {
+func (r *Scrubber) pattern(p string) {
 	if r.patterns == nil {
 		r.patterns = map[uint64][]string{}
 	}
@@ -77,8 +127,8 @@ func (r *redactor) pattern(p string) {
 	r.heads[int(p[0])<<8|int(p[1])] = true
 }
 
-// text takes the secrets out of a text.
-func (r *redactor) text(s string) string {
+// Text takes the secrets out of a text.
+func (r *Scrubber) Text(s string) string {
 	if len(r.patterns) == 0 {
 		return s
 	}
@@ -107,7 +157,7 @@ func (r *redactor) text(s string) string {
 	for _, f := range found {
 		if f.from >= at {
 			out.WriteString(s[at:f.from])
-			out.WriteString(redacted)
+			out.WriteString(Redacted)
 		}
 		at = max(at, f.to)
 	}
@@ -115,10 +165,10 @@ func (r *redactor) text(s string) string {
 	return out.String()
 }
 
-// json takes the secrets out of a text that is JSON, or begins like it: out of
+// JSON takes the secrets out of a text that is JSON, or begins like it: out of
 // each string as it reads, and of numbers, so that JSON stays JSON. torn says
 // that a secret went across values; then it is JSON no more.
-func (r *redactor) json(s string) (clean string, torn bool) {
+func (r *Scrubber) JSON(s string) (clean string, torn bool) {
 	if len(r.patterns) == 0 {
 		return s, false
 	}
@@ -134,8 +184,8 @@ func (r *redactor) json(s string) (clean string, torn bool) {
 		}
 		if s[0] != '"' {
 			n = len(s) - len(strings.TrimLeft(s, "+-.0123456789eE"))
-			if number := s[:n]; r.text(number) != number {
-				out.WriteString(`"` + redacted + `"`)
+			if number := s[:n]; r.Text(number) != number {
+				out.WriteString(`"` + Redacted + `"`)
 			} else {
 				out.WriteString(number)
 			}
@@ -147,7 +197,7 @@ func (r *redactor) json(s string) (clean string, torn bool) {
 		s = s[n:]
 	}
 	joined := out.String()
-	clean = r.text(joined)
+	clean = r.Text(joined)
 	return clean, clean != joined
 }
 
@@ -166,30 +216,30 @@ func literal(s string) int {
 }
 
 // literal redacts one JSON string, which may be broken off.
-func (r *redactor) literal(s string) string {
+func (r *Scrubber) literal(s string) string {
 	var value string
 	if json.Unmarshal([]byte(s), &value) == nil {
-		if clean := r.text(value); clean != value {
+		if clean := r.Text(value); clean != value {
 			return string(canonjson.AppendString(nil, clean))
 		}
 		return s
 	}
 	for cut := range min(12, len(s)) { // perhaps inside of an escape, or a pair of them
 		if json.Unmarshal([]byte(s[:len(s)-cut]+`"`), &value) == nil {
-			if clean := r.text(value); clean != value {
+			if clean := r.Text(value); clean != value {
 				return strings.TrimSuffix(string(canonjson.AppendString(nil, clean)), `"`)
 			}
 			return s
 		}
 	}
-	return r.text(s)
+	return r.Text(s)
 }
 
 // span is a part of the source text.
 type span struct{ from, to int }
 
 // find adds the parts in which a view has a pattern.
-func (r *redactor) find(found []span, v *view) []span {
+func (r *Scrubber) find(found []span, v *view) []span {
 	b := v.text
 	for i := 0; i+8 <= len(b); i++ {
 		if !r.heads[int(b[i])<<8|int(b[i+1])] {
