@@ -83,13 +83,24 @@ func connectorSecrets(cfg *config.Config, name string) func(context.Context) ([]
 	}
 }
 
-// verifyStandard verifies a signature of Standard Webhooks.
+// verifyStandard verifies a signature of Standard Webhooks by a secret (whsec_), or
+// by a sender's public key (whpk_).
 func verifyStandard(h http.Header, body []byte, secret string, now time.Time, tolerance time.Duration) error {
+	if public, err := webhook.ParsePublicKey(secret); err == nil {
+		return webhook.VerifyPublic(h, body, public, now, tolerance)
+	}
 	key, err := webhook.ParseSecret(secret)
 	if err != nil {
 		return err
 	}
 	return webhook.Verify(h, body, key, now, tolerance)
+}
+
+// canVerify says whether a secret can verify signatures of Standard Webhooks.
+func canVerify(secret string) bool {
+	_, err := webhook.ParseSecret(secret)
+	_, err2 := webhook.ParsePublicKey(secret)
+	return err == nil || err2 == nil
 }
 
 // shortSecret is the length below which a secret of a connector is warned of.
@@ -114,8 +125,8 @@ func checkConnectors(cfg *config.Config) (warnings []string) {
 			if err != nil {
 				continue // told of every reference
 			}
-			if _, err := webhook.ParseSecret(v); rules.Auth == inbound.AuthStandard && err != nil {
-				warn(name, "%s has not the form of a secret of Standard Webhooks: whsec_ and base64", ref)
+			if rules.Auth == inbound.AuthStandard && !canVerify(v) {
+				warn(name, "%s has not the form of a secret of Standard Webhooks (whsec_ and base64) or of a public key (whpk_)", ref)
 			} else if len(v) < shortSecret {
 				warn(name, "%s is shorter than %d characters, which can be guessed", ref, shortSecret)
 			}

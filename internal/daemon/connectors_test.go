@@ -3,20 +3,24 @@ package daemon_test
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/client"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/webhook"
 )
 
 // withHub configures a connector for GitHub, each of whose events has a session
@@ -201,4 +205,64 @@ connectors:
 	if strings.Contains(all, "abc") { // I-33
 		t.Error("a secret is in the warnings")
 	}
+}
+
+// A sender that signs as Standard Webhooks says is believed by its shared secret or by
+// its public key, and while a secret is changed by either of two.
+func TestConnectorSignatures(t *testing.T) {
+	private, public, err := webhook.NewKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, other := webhookSecret(t), webhookSecret(t)
+	t.Setenv("HUB_SHARED", shared)
+	t.Setenv("HUB_PUBLIC", public)
+	cfg, err := config.Parse([]byte(`
+routes: {main: {provider: openai_compatible, base_url: "http://127.0.0.1:1/v1", model: m}}
+session_templates: {t: {}}
+connectors: {std: {auth: {type: standard_webhooks, secrets: [{env: HUB_PUBLIC}, {env: HUB_SHARED}, {env: HUB_GONE}]}, session: {template: t}}}
+`), "holdfast.yaml", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := daemon.Open(t.Context(), cfg, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(d.Handler(false))
+	t.Cleanup(func() {
+		srv.Close()
+		if err := d.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := client.New(srv.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range []struct {
+		key  string
+		age  time.Duration
+		good bool
+	}{{shared, 0, true}, {private, 0, true}, {private, 4 * time.Minute, true}, {other, 0, false}, {shared, 6 * time.Minute, false}} {
+		key, err := webhook.ParseKey(v.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, at, body := fmt.Sprint("msg_", i), time.Now().Add(-v.age), []byte(`{"n":1}`)
+		h := http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {fmt.Sprint(at.Unix())}, "Webhook-Signature": {webhook.Signatures([]webhook.Key{key}, id, at, body)}}
+		got, err := c.Receive(t.Context(), "std", h, body)
+		if v.good && (err != nil || got.Outcome != api.InboundAccepted) || !v.good && client.Code(err) != "sender_unknown" {
+			t.Errorf("%d: %+v %v", i, got, err)
+		}
+	}
+}
+
+func webhookSecret(t *testing.T) string {
+	t.Helper()
+	s, err := webhook.NewSecret(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

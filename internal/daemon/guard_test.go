@@ -166,7 +166,7 @@ func TestWebhooksStayOutside(t *testing.T) {
 	if d := o.delivery(id); d.Status != "delivered" || hits.Load() != 1 {
 		t.Fatalf("%+v after %d requests", d, hits.Load())
 	}
-	if _, err := o.c.ReplayDelivery(t.Context(), id, &api.ReplayDelivery{Force: true}); err != nil {
+	if _, err := o.c.ReplayDelivery(t.Context(), id, &api.ReplayDelivery{Force: true, Reason: "once more"}); err != nil {
 		t.Fatal(err)
 	}
 	if d := o.delivery(id); d.Status != "dead_lettered" || !strings.Contains(o.events(), `"dial_refused"`) || hits.Load() != 1 {
@@ -231,18 +231,14 @@ func call() chatstub.Reply {
 // nothing is sent there, and the refusal names the setting.
 func TestToolsAndProvidersStayOutside(t *testing.T) {
 	toolPort, toolHits := answering(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "found") })
-	vendor := chatstub.New(chatstub.Replies(call(), call(), chatstub.Reply{Text: "hi"}))
-	vendorPort, vendorHits := answering(t, vendor.ServeHTTP)
 	for _, list := range [][]string{{"10.0.0.1"}, {"169.254.169.254"}, {"127.0.0.2"}} {
 		toolHits.Store(0)
-		vendorHits.Store(0)
 		dns := dnsstub.New(map[string][]string{
 			"tool.test":   {"127.0.0.1", list[0]},
 			"vendor.test": {"127.0.0.1", "127.0.0.1", "169.254.169.254"},
 		})
-		vendor = chatstub.New(chatstub.Replies(call(), call(), chatstub.Reply{Text: "hi"}))
-		port, hits := answering(t, vendor.ServeHTTP)
-		vendorPort, vendorHits = port, hits
+		vendor := chatstub.New(chatstub.Replies(call(), call(), chatstub.Reply{Text: "hi"}))
+		vendorPort, vendorHits := answering(t, vendor.ServeHTTP)
 		o := newOutside(t, dns, fmt.Sprintf("routes: {main: {provider: openai_compatible, base_url: 'http://vendor.test:%s/v1', model: m, allow_private: [127.0.0.1/32]}}\n"+
 			"tools: {lookup: {type: http, url: 'http://tool.test:%s/', side_effect: read, input_schema: {type: object}, allow_private: [127.0.0.1/32]}}\n", vendorPort, toolPort))
 		r, events := o.run(nil)

@@ -295,7 +295,7 @@ func TestDeliveryIsOneMessage(t *testing.T) { // C03, C56, I-26
 	if _, err := h.c.ReplayDelivery(t.Context(), id, &api.ReplayDelivery{}); client.Code(err) != "delivery_state_conflict" {
 		t.Errorf("a delivered message was replayed without force: %v", err)
 	}
-	if _, err := h.c.ReplayDelivery(t.Context(), id, &api.ReplayDelivery{Force: true}); err != nil {
+	if _, err := h.c.ReplayDelivery(t.Context(), id, &api.ReplayDelivery{Force: true, Reason: "once more"}); err != nil {
 		t.Fatal(err)
 	}
 	<-k.came

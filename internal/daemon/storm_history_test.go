@@ -181,7 +181,7 @@ func (h *stormStory) event(e *event.Event) {
 	case event.TypeDeliveryDeadLettered:
 		h.die(e, l, &d)
 	case event.TypeDeliveryReplayed:
-		if l.status != "dead_lettered" {
+		if l.status != "dead_lettered" && !(d.Forced && l.status == "delivered") {
 			h.broken(e, l, "I-24", "the delivery is %q", l.status)
 		}
 		h.met["replayed"]++

@@ -73,6 +73,7 @@ type storm struct {
 	ends []lifeEnd
 	runs map[string]*stormRun // by id
 
+	again map[string]bool // deliveries that were replayed
 	told  *seen
 	met   map[string]int  // what the log tells
 	waits []time.Duration // of deliveries to receivers that are well
@@ -110,7 +111,7 @@ func newStorm(t *testing.T, nodes int, database string, deliveries, deaths int) 
 	runs := max((deliveries+stormTargets-1)/stormTargets, 1)
 	st := &storm{
 		t: t, seed: *stormSeed, s: newSky(t), database: database, deaths: deaths, rounds: min(max(runs/20, 2), 10), died: make(chan struct{}),
-		runs: map[string]*stormRun{},
+		runs: map[string]*stormRun{}, again: map[string]bool{},
 	}
 	st.sessions = (runs + st.rounds - 1) / st.rounds
 	st.ctx = within(t, 4**stormPatience)
@@ -465,10 +466,13 @@ func (st *storm) replay(ctx context.Context, of, rest int) error {
 		if i%of != rest {
 			continue
 		}
-		a, err := st.on[i%len(st.on)].do(ctx, http.MethodPost, "/v1/deliveries/"+list[i].ID+"/replay", api.ReplayDelivery{Reason: "the storm is over"})
+		// What was replayed in an earlier part is so once more only by force.
+		req := api.ReplayDelivery{Force: st.again[list[i].ID], Reason: "the storm is over"}
+		a, err := st.on[i%len(st.on)].do(ctx, http.MethodPost, "/v1/deliveries/"+list[i].ID+"/replay", req)
 		if err != nil {
 			return err
 		}
+		st.again[list[i].ID] = true
 		if a.status != http.StatusAccepted && a.status != http.StatusConflict { // a conflict: the request that a death cut was heard
 			return fmt.Errorf("replay of %s: %d %s", list[i].ID, a.status, a.body)
 		}

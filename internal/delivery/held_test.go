@@ -38,10 +38,11 @@ func TestNoAttemptWithoutRoom(t *testing.T) {
 func TestFullAfterTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, func(context.Context, delivery.Message, int) delivery.Result { return taken })
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		p.fault = func(a eventlog.Append) error {
 			for i := range a.Entries[0].Events {
-				if _, ok := a.Entries[0].Events[i].Data.(*event.DeliveryDelivered); ok && full {
+				if _, ok := a.Entries[0].Events[i].Data.(*event.DeliveryDelivered); ok && full.Load() {
 					return eventlog.Full(errors.New("no room"), false)
 				}
 			}
@@ -50,9 +51,7 @@ func TestFullAfterTheAttempt(t *testing.T) {
 		p.open(nil)
 		p.enqueue("https://a.example/", "dlv_1")
 		time.Sleep(time.Hour)
-		p.mu.Lock()
-		full = false
-		p.mu.Unlock()
+		full.Store(false)
 		time.Sleep(time.Minute)
 		p.status("dlv_1", "delivered", 1)
 		if len(p.attempts) != 1 {

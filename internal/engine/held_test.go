@@ -81,9 +81,10 @@ func TestFullInTheMiddle(t *testing.T) {
 				defer h.close()
 				eng, f := h.faultyEngine("gen_1", charge)
 				var refused atomic.Int64
-				full := true
+				var full atomic.Bool
+				full.Store(true)
 				f.set(func(a eventlog.Append) (error, error) {
-					if full && has(a, at) {
+					if full.Load() && has(a, at) {
 						refused.Add(1)
 						return eventlog.Full(errFault, false), nil
 					}
@@ -97,9 +98,7 @@ func TestFullInTheMiddle(t *testing.T) {
 					t.Errorf("the store was asked %d times in an hour", n)
 				}
 				asked, ran := p.asked(), charge.runs()
-				f.mu.Lock()
-				full = false
-				f.mu.Unlock()
+				full.Store(false)
 				time.Sleep(time.Minute)
 				h.status(id, "completed")
 				if charge.runs() != 1 || p.asked() != 2 || asked > 2 || ran > 1 {

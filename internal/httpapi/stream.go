@@ -273,6 +273,11 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 		f.rest()
 		select {
 		case <-f.sub.Bell:
+			select {
+			case <-f.cfg.Stopping: // both at once: always the same way, for the simulation's sake
+				return false, errReaderGone
+			default:
+			}
 			if f.cursor > f.read && f.sub.Head() > 0 {
 				return true, nil // it may stand behind the end of the run
 			}

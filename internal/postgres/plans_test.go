@@ -123,7 +123,9 @@ func TestListsUseAnIndex(t *testing.T) {
 					want = "outbox_run"
 				case f.SessionID != "":
 					want = "outbox_session"
-				case status == "dead_lettered" || status == "pending":
+				case status == "pending":
+					want = "outbox_failed" // those that were tried
+				case status == "dead_lettered":
 					want = "outbox_status"
 				case f.TargetID != "":
 					want = "outbox_target"

@@ -170,7 +170,7 @@ func deliveryList(f eventlog.DeliveryFilter) *storecore.List {
 		few := l.Status(f.Status, outbox.Delivered, narrow)
 		narrow = narrow || few
 		if f.Tried {
-			l.Where = append(l.Where, "last_code <> ''")
+			l.Where = append(l.Where, "(last_code || '') <> ''") // not by outbox_failed, which narrows less
 		}
 		if f.Untried {
 			l.Where = append(l.Where, "last_code = ''")

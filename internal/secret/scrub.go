@@ -72,7 +72,9 @@ func (r *Scrubber) Add(value string) {
 }
 
 // address makes the parts of a URL secrets that may show apart from it: the
-// password, the path with its last part, and the query with its values.
+// password, the name where it is a token (of a bus), and of the web the path with
+// its last part and the query with its values. Names of databases and of users
+// are no secrets.
 func (r *Scrubber) address(word string) {
 	if !strings.Contains(word, "://") {
 		return
@@ -83,6 +85,11 @@ func (r *Scrubber) address(word string) {
 	}
 	if password, ok := u.User.Password(); ok {
 		r.secret(password)
+	} else if u.Scheme == "nats" || u.Scheme == "tls" {
+		r.secret(u.User.Username())
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return
 	}
 	r.secret(u.EscapedPath())
 	r.secret(path.Base(u.Path))

@@ -170,6 +170,10 @@ func TestKnown(t *testing.T) {
 	if len(k.values) > maxKnown || strings.Contains(k.Scrub("later-secret-255"), "255") {
 		t.Errorf("%d are known", len(k.values))
 	}
+	k.Add("postgres://database-user:pass-word-pass@db.test/database-name?sslmode=verify-full", "nats://token-of-the-bus@bus.test")
+	if got := k.Scrub("database-user database-name verify-full pass-word-pass token-of-the-bus"); got != "database-user database-name verify-full [redacted] [redacted]" {
+		t.Error(got)
+	}
 	k.Add("https://hooks.test/services/T00/B00/tokentokentoken?key=queryquery")
 	for _, part := range []string{"/services/T00/B00/tokentokentoken", "tokentokentoken", "queryquery"} {
 		if got := k.Scrub("no: " + part); strings.Contains(got, part) {

@@ -51,20 +51,20 @@ func vendors(t *testing.T) map[string]vendor {
 		out[name] = vendor{m, violations}
 	}
 	chat := chatstub.New(func(int, chatstub.Request) chatstub.Reply { return chatstub.Reply{Text: "ok"} })
-	m1, err := openaicompat.New(openaicompat.Config{BaseURL: serve(chat) + "/v1", Model: "m", APIKey: key, Caps: caps})
+	m1, err := openaicompat.New(openaicompat.Config{BaseURL: serve(chat) + "/v1", Model: "m", APIKey: key, HTTP: http.DefaultClient, Caps: caps})
 	put("openai_chat", m1, err, chat.Violations)
 	responses := responsesstub.New(func(int, responsesstub.Request) responsesstub.Reply { return responsesstub.Reply{Text: "ok"} })
-	m2, err := openai.New(openai.Config{BaseURL: serve(responses) + "/v1", Model: "gpt-5-mini", APIKey: key, Caps: caps})
+	m2, err := openai.New(openai.Config{BaseURL: serve(responses) + "/v1", Model: "gpt-5-mini", APIKey: key, HTTP: http.DefaultClient, Caps: caps})
 	put("openai_responses", m2, err, responses.Violations)
 	messages := messagesstub.New(func(int, *messagesstub.Request) messagesstub.Reply {
 		return messagesstub.Reply{Blocks: []messagesstub.Block{messagesstub.Text("ok")}}
 	})
-	m3, err := anthropic.New(anthropic.Config{BaseURL: serve(messages), Model: "claude-sonnet-4-5", APIKey: key, Caps: caps, ReasoningBudget: 2000})
+	m3, err := anthropic.New(anthropic.Config{BaseURL: serve(messages), Model: "claude-sonnet-4-5", APIKey: key, HTTP: http.DefaultClient, Caps: caps, ReasoningBudget: 2000})
 	put("anthropic", m3, err, messages.Violations)
 	generate := geministub.New(func(int, geministub.Request) geministub.Reply {
 		return geministub.Reply{Parts: []geministub.Part{geministub.Text("ok")}}
 	})
-	m4, err := gemini.New(gemini.Config{BaseURL: serve(generate), Model: "gemini-3-pro", APIKey: key, Caps: caps})
+	m4, err := gemini.New(gemini.Config{BaseURL: serve(generate), Model: "gemini-3-pro", APIKey: key, HTTP: http.DefaultClient, Caps: caps})
 	put("gemini", m4, err, generate.Violations)
 	return out
 }

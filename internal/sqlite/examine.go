@@ -108,12 +108,7 @@ func Examine(ctx context.Context, dir string) ([]string, error) {
 // write-ahead log beside the database it is read through that, and not folded in. With
 // most 1 it takes checkFor at most.
 func examineContent(ctx context.Context, path string, number int32, wal bool, most int) (why []string, err error) {
-	q := url.Values{"mode": {"ro"}, "_dqs": {"0"}, "_pragma": {"busy_timeout(5000)", "cell_size_check(ON)"}}
-	if !wal { // then nothing is beside it, and without this a database in that mode cannot be opened for reading only
-		q.Set("immutable", "1")
-	}
-	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
-	db, err := sql.Open("sqlite", u.String())
+	db, err := sql.Open("sqlite", looking(path, wal))
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +138,16 @@ func examineContent(ctx context.Context, path string, number int32, wal bool, mo
 	return x.why, nil
 }
 
+// looking is the name of a database for the driver that changes nothing of it.
+func looking(path string, wal bool) string {
+	q := url.Values{"mode": {"ro"}, "_dqs": {"0"}, "_pragma": {"busy_timeout(5000)", "cell_size_check(ON)"}}
+	if !wal { // then nothing is beside it, and without this a database in that mode cannot be opened for reading only
+		q.Set("immutable", "1")
+	}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
+	return u.String()
+}
+
 type examination struct {
 	db   *sql.DB
 	most int
@@ -150,6 +155,7 @@ type examination struct {
 	// number is that of the database as its file has it, without the write-ahead
 	// log; 0: not known.
 	number int32
+	newer  bool // its tables are of a newer program: what they hold is not known here
 }
 
 func (x *examination) note(text string, args ...any) {
@@ -169,6 +175,16 @@ func (x *examination) owner(ctx context.Context) error {
 		x.note("it holds no tables")
 	case ours < 3:
 		x.note("it is the database of another program, or lacks tables")
+	default:
+		steps, err := migrations()
+		if err != nil {
+			return err
+		}
+		var last int
+		if err := x.db.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM main.migrations").Scan(&last); err != nil {
+			return err
+		}
+		x.newer = last > len(steps)
 	}
 	var number int32
 	if err := x.db.QueryRowContext(ctx, "PRAGMA main.user_version").Scan(&number); err != nil {
@@ -209,6 +225,9 @@ const tailRows = 256
 // tail checks that the newest rows of the log follow from each other, and that
 // the ends of their streams are what is noted as such (I-04).
 func (x *examination) tail(ctx context.Context) error {
+	if x.newer {
+		return nil
+	}
 	rows, err := x.db.QueryContext(ctx, "SELECT "+logColumns+" FROM main.log ORDER BY id DESC LIMIT ?", tailRows)
 	if err != nil {
 		return fmt.Errorf("its log cannot be read: %w", err)

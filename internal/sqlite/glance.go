@@ -50,26 +50,29 @@ func Look(ctx context.Context, dir string) (g Glance, err error) {
 	if g.PID, g.Held, err = dirlock.Holder(dir); err != nil {
 		return g, fmt.Errorf("look at %s: %w", dir, err)
 	}
+	// A log that is not in use has no shared memory for readers; who may write
+	// makes it and takes it away again. But who opens a database for writing folds the log
+	// beside it in, also one that is not its own.
+	name := source(path, "ro", "query_only(ON)")
+	var damaged error
 	if !g.Held {
-		// Who opens a database for writing folds the log beside it in, also one that
-		// is not its own.
-		if _, err := examine(ctx, dir); err != nil {
-			return g, err
+		if _, damaged = examine(ctx, dir); damaged != nil {
+			name = looking(path, sizeOf(path+"-wal") > 0)
+		} else {
+			name = source(path, "rw", "query_only(ON)")
 		}
 	}
-	// A log that is not in use has no shared memory for readers; who may write
-	// makes it and takes it away again.
-	mode := "ro"
-	if !g.Held {
-		mode = "rw"
-	}
-	db, err := sql.Open("sqlite", source(path, mode, "query_only(ON)"))
+	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		return g, fmt.Errorf("look at %s: %w", path, err)
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	if err := g.read(ctx, db); err != nil {
+	err = g.read(ctx, db)
+	if damaged != nil { // what could be read is told all the same
+		return g, damaged
+	}
+	if err != nil {
 		return g, fmt.Errorf("look at %s: %w", path, err)
 	}
 	return g, nil

@@ -152,7 +152,9 @@ func TestListsUseAnIndex(t *testing.T) {
 					want = "SEARCH outbox_run"
 				case f.SessionID != "":
 					want = "SEARCH outbox_session"
-				case status == "dead_lettered" || status == "pending":
+				case status == "pending":
+					want = "SEARCH outbox_failed" // those that were tried
+				case status == "dead_lettered":
 					want = "SEARCH outbox_status"
 				case f.TargetID != "":
 					want = "SEARCH outbox_target"

@@ -122,7 +122,7 @@ func deliveryRows(e *event.Event, now string) []derived.Change {
 	case *event.DeliveryResolved:
 		return []derived.Change{change(derived.Outbox, derived.Set, key(d.DeliveryID), "status", "resolved")}
 	}
-	return nil
+	return letterRows(e, now)
 }
 
 func aliasKey(user, alias string) []derived.Col {

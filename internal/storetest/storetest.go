@@ -118,6 +118,8 @@ func Run(t *testing.T, open Opener) {
 		{"session view", testSessions},
 		{"run view", testRuns},
 		{"delivery view", testDeliveries},
+		{"replays and expiry", testLetters},
+		{"jobs", testJobs},
 		{"target view", testTargets},
 		{"a look into a lane", testAhead},
 		{"attempts, and how targets fare", testAttempts},
