@@ -18,6 +18,7 @@ func (t *turn) loose(ctx context.Context, now time.Time) (due time.Time, more bo
 	if !t.circuit.ResetAt.IsZero() {
 		q.Due = "" // what waits may be due by that
 	}
+	t.exact = false // several append at once
 	list, err := t.cfg.Store.Ahead(ctx, t.id, q)
 	if err != nil {
 		return due, false, err
