@@ -29,7 +29,7 @@ var (
 	stormKills      = flag.Int("storm.kills", 2, "lives of nodes that end in that one")
 	stormSeed       = flag.Uint64("storm.seed", 1, "seed of the deaths and of what people do meanwhile")
 	stormReport     = flag.String("storm.report", "", "a page between whose marks the figures are written anew, such as docs/reliability.md")
-	stormPatience   = flag.Duration("storm.patience", 3*time.Minute, "bound of each part of a storm; what takes longer hangs")
+	stormPatience   = flag.Duration("storm.patience", 10*time.Minute, "bound of each part of a storm; what takes longer hangs")
 )
 
 // TestStorm is the promise of the outbox, kept in the worst weather: runs answer

@@ -118,9 +118,6 @@ func stormWays() []*way {
 		add(&way{name: name, group: "plain", does: ever(d), code: code, once: true})
 	}
 	dead := func(name, code string, d deed) { add(&way{name: name, group: "plain", does: ever(d), code: code}) }
-	mends := func(name string, does func(int, int) deed, fails ...string) {
-		add(&way{name: name, group: "mend", does: does, delivered: true, fails: fails})
-	}
 
 	for _, s := range []int{200, 202, 204} {
 		well(fmt.Sprint(s), answers(s))
@@ -173,6 +170,19 @@ func stormWays() []*way {
 		add(&way{name: "at-" + address, group: "plain", does: ever(took), code: code, address: address})
 	}
 
+	ways = append(ways, slowWays()...)
+	slices.SortFunc(ways, func(a, b *way) int { return strings.Compare(a.path(), b.path()) })
+	return ways
+}
+
+// slowWays are those that are slow, that come to an end, and that are configured in
+// a way of their own.
+func slowWays() []*way {
+	var ways []*way
+	add := func(list ...*way) { ways = append(ways, list...) }
+	mends := func(name string, does func(int, int) deed, fails ...string) {
+		add(&way{name: name, group: "mend", does: does, delivered: true, fails: fails})
+	}
 	slow := func(name, address string, d deed) {
 		add(&way{name: name, group: "slow", does: ever(d), code: "timeout", address: address})
 	}
@@ -208,7 +218,6 @@ func stormWays() []*way {
 	add(&way{name: "200", group: "loose", does: ever(took), delivered: true})
 	add(&way{name: "500-twice", group: "loose", does: first(answers(500), answers(500)), delivered: true, fails: []string{"http_500"}})
 	add(&way{name: "500", group: "loose", does: ever(answers(500)), code: "http_500"})
-	slices.SortFunc(ways, func(a, b *way) int { return strings.Compare(a.path(), b.path()) })
 	return ways
 }
 

@@ -29,6 +29,7 @@ type lane struct {
 	circuit outbox.Circuit
 	resetAt string // of the row that circuit was read from
 	stale   bool   // the circuit is to be read again: a command may have come
+	exact   bool   // what is remembered of circuit and lane is as of head
 	waits   bool   // the front of the lane waits for its time, as far as is known
 	as      standing
 	address string // digest of the address last seen
@@ -165,9 +166,10 @@ func (t *turn) look(ctx context.Context) (clock, error) {
 
 // refresh reads how the target fares, where that may have changed.
 func (t *turn) refresh(ctx context.Context) error {
-	if !t.stale {
+	if !t.stale && t.exact {
 		return nil
 	}
+	t.exact = false
 	head, err := t.cfg.Store.Head(ctx, t.id.Stream()) // before what is read by it
 	if err != nil {
 		return err
@@ -181,6 +183,7 @@ func (t *turn) refresh(ctx context.Context) error {
 		return err
 	}
 	t.head, t.circuit, t.resetAt, t.stale = head.Seq, c, state.ResetAt, false
+	t.ahead.take() // read anew too, so that all of it is as of that head
 	if c.Failures > 0 || c.State != outbox.Closed {
 		t.as = failing
 	}
@@ -300,12 +303,25 @@ type part struct {
 // append writes to the target's stream as its owner; the first append of this
 // process claims it. Where it begins an attempt the target must not be paused, nor
 // reset since it was looked at.
+//
+// As long as nobody else writes to the stream its head says all of that. What
+// comes in between, a new delivery mostly, has it asked of the rows.
 func (t *turn) append(ctx context.Context, parts ...part) error {
-	a := eventlog.Append{Entries: []eventlog.Entry{{
-		Stream: t.id.Stream(), Expect: eventlog.AnyHead, Epoch: t.epoch, Claim: !t.owned, Node: t.cfg.Tenure.Node(),
-	}}}
-	if !t.owned {
-		a.Entries[0].Epoch = 0
+	if t.exact && t.owned {
+		err := t.write(ctx, t.head, parts)
+		if !errors.Is(err, eventlog.ErrHeadMoved) {
+			return err
+		}
+	}
+	t.exact = false
+	return t.write(ctx, eventlog.AnyHead, parts)
+}
+
+// write is append with an expectation of the head.
+func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
+	a := eventlog.Append{Entries: []eventlog.Entry{{Stream: t.id.Stream(), Expect: expect, Claim: !t.owned, Node: t.cfg.Tenure.Node()}}}
+	if t.owned {
+		a.Entries[0].Epoch = t.epoch
 	}
 	target := derived.Col{Name: "target_id", Value: string(t.id)}
 	starts := false
@@ -319,13 +335,16 @@ func (t *turn) append(ctx context.Context, parts ...part) error {
 			to.Events = append(to.Events, event.Event{SessionID: p.row.SessionID, UserID: p.row.UserID, RunID: p.row.RunID, Data: d})
 		}
 		a.Blobs = append(a.Blobs, p.blobs...)
+		starts = starts || p.starts
+		if expect != eventlog.AnyHead {
+			continue
+		}
 		a.Require = append(a.Require, eventlog.Condition{
 			Table: derived.Outbox, Column: "status", In: []any{outbox.Pending},
 			Where: []derived.Col{target, {Name: "delivery_id", Value: string(p.row.ID)}, {Name: "n_open", Value: p.open}, {Name: "n_attempts", Value: max(p.row.Attempts, p.open)}},
 		})
-		starts = starts || p.starts
 	}
-	if starts {
+	if starts && expect == eventlog.AnyHead {
 		a.Require = append(a.Require, eventlog.Condition{
 			Table: derived.Targets, Where: []derived.Col{target, {Name: "n_paused", Value: int64(0)}}, Column: "reset_at", In: []any{t.resetAt},
 		})
@@ -335,7 +354,7 @@ func (t *turn) append(ctx context.Context, parts ...part) error {
 	var other *eventlog.ConditionError
 	switch {
 	case errors.Is(err, eventlog.ErrFenced), errors.As(err, &held):
-		t.owned, t.stale = false, true
+		t.owned, t.stale, t.exact = false, true, false
 	case errors.As(err, &other):
 		t.stale = true
 	case err == nil:

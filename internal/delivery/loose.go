@@ -19,6 +19,7 @@ func (t *turn) loose(ctx context.Context, c clock) (due time.Time, more bool, er
 	if !t.circuit.ResetAt.IsZero() {
 		q.Due = "" // what waits may be due by that
 	}
+	t.exact = false // several append at once
 	list, err := t.cfg.Store.Ahead(ctx, t.id, q)
 	if err != nil {
 		return due, false, err

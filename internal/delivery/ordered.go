@@ -27,6 +27,7 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 		if err != nil {
 			return due, false, err
 		}
+		t.exact = true // of the head that was read before, or that is ours
 	}
 	if len(list) == 0 {
 		return t.rest()
