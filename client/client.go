@@ -141,6 +141,8 @@ type request struct {
 	header http.Header
 	body   any
 	once   bool // whoever asks comes again by itself, or wants to know how it is now
+	// anonymous: without the client's token.
+	anonymous bool
 }
 
 // to names an operation.
@@ -188,7 +190,7 @@ func (c *Client) send(ctx context.Context, r *request) (*http.Response, error) {
 	if body != nil {
 		req.Header.Set("Content-Type", media)
 	}
-	if c.token != "" {
+	if c.token != "" && !r.anonymous {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	res, err := c.http.Do(req)

@@ -150,6 +150,8 @@ func everyFilter(t *testing.T, c *client.Client, s *api.Session, run *api.Run, d
 	if got := all(t, c.AllTargets(ctx, client.TargetsQuery{})); len(got) != 1 {
 		t.Errorf("targets %+v", got)
 	}
+	connectors := must(c.Connectors(ctx, client.ConnectorsQuery{Type: "json"}, page))(t)
+	must(c.Connectors(ctx, client.ConnectorsQuery{}, next(connectors.NextCursor, nil)))(t)
 	must(c.Tokens(ctx, client.TokensQuery{Role: "reader", UserID: "nobody"}, page))(t)
 	tokens := must(c.Tokens(ctx, client.TokensQuery{}, page))(t)
 	must(c.Tokens(ctx, client.TokensQuery{}, next(tokens.NextCursor, nil)))(t)
@@ -163,7 +165,7 @@ func everyFilter(t *testing.T, c *client.Client, s *api.Session, run *api.Run, d
 		"sessions": len(all(t, c.AllSessions(ctx, client.SessionsQuery{}))), "runs": len(all(t, c.AllRuns(ctx, client.RunsQuery{}))),
 		"deliveries": len(all(t, c.AllDeliveries(ctx, client.DeliveriesQuery{}))), "tokens": len(all(t, c.AllTokens(ctx, client.TokensQuery{}))),
 		"routes": len(all(t, c.AllRoutes(ctx, client.RoutesQuery{}))), "tools": len(all(t, c.AllTools(ctx, client.ToolsQuery{}))),
-		"nodes": len(all(t, c.AllNodes(ctx))),
+		"nodes": len(all(t, c.AllNodes(ctx))), "connectors": len(all(t, c.AllConnectors(ctx, client.ConnectorsQuery{}))),
 	} {
 		if n == 0 {
 			t.Errorf("no %s", name)

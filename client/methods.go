@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -232,7 +233,8 @@ func (c *Client) Delivery(ctx context.Context, delivery string) (*api.Delivery, 
 	return call[api.Delivery](ctx, c, to(http.MethodGet, "v1", "deliveries", delivery))
 }
 
-// ReplayDelivery sends a dead-lettered delivery again, or with force a delivered one.
+// ReplayDelivery sends a dead letter again, or with force, and a reason, one
+// that was replayed already, resolved or delivered.
 func (c *Client) ReplayDelivery(ctx context.Context, delivery string, req *api.ReplayDelivery) (*api.Delivery, error) {
 	r := to(http.MethodPost, "v1", "deliveries", delivery, "replay")
 	r.body = req
@@ -240,11 +242,42 @@ func (c *Client) ReplayDelivery(ctx context.Context, delivery string, req *api.R
 }
 
 // ResolveDelivery says that a pending or dead-lettered delivery is done with:
-// it is not sent any more.
+// it is not sent any more. Said again it changes nothing.
 func (c *Client) ResolveDelivery(ctx context.Context, delivery, reason string) (*api.Delivery, error) {
 	r := to(http.MethodPost, "v1", "deliveries", delivery, "resolve")
 	r.body = api.ResolveDelivery{Reason: reason}
 	return call[api.Delivery](ctx, c, r)
+}
+
+// TestConnector says what a connector would make of an event. Nothing is made.
+func (c *Client) TestConnector(ctx context.Context, name string, req *api.TestConnector) (*api.ConnectorTest, error) {
+	r := to(http.MethodPost, "v1", "connectors", name, "test")
+	r.body = req
+	return call[api.ConnectorTest](ctx, c, r)
+}
+
+// Receive hands an event to a connector, as its sender does: the body is sent as
+// it is, with the headers that prove the sender. The client's token is left out.
+func (c *Client) Receive(ctx context.Context, name string, headers http.Header, body []byte) (*api.Received, error) {
+	r := to(http.MethodPost, "v1", "connectors", name)
+	r.body, r.anonymous = bytesBody{"application/json", bytes.NewReader(body)}, true
+	for name, values := range headers {
+		r.header[http.CanonicalHeaderKey(name)] = values
+	}
+	return call[api.Received](ctx, c, r)
+}
+
+// TestTarget sends a test to a reply target and tells what came of it, also when it
+// failed.
+func (c *Client) TestTarget(ctx context.Context, target *api.ReplyTarget) (*api.TargetTest, error) {
+	r := to(http.MethodPost, "v1", "targets", "test").with("user_id", c.user)
+	r.body = api.TestTarget{Target: *target}
+	return call[api.TargetTest](ctx, c, r)
+}
+
+// SigningKey reads the public keys of a secret that signs webhooks with ed25519.
+func (c *Client) SigningKey(ctx context.Context, secret string) (*api.SigningKey, error) {
+	return call[api.SigningKey](ctx, c, to(http.MethodGet, "v1", "signing-keys", secret))
 }
 
 // CreateToken creates a token, whose text is in the answer this once.

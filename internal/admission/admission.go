@@ -36,7 +36,12 @@ type Store interface {
 	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
 	Pending(ctx context.Context, s event.SessionID, most int) (int, error)
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error)
+	Inbound(ctx context.Context, user, connector, eventHash string) (eventlog.InboundRow, error)
 	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
+	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
+	Job(ctx context.Context, id event.JobID) (eventlog.JobRow, error)
+	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error)
 	PutAsset(ctx context.Context, a eventlog.AssetRow, data []byte, quota int64) (eventlog.AssetRow, bool, error)
 	Asset(ctx context.Context, id event.AssetID) (eventlog.AssetRow, error)
 	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)
@@ -55,8 +60,15 @@ type Config struct {
 	Takes func(r event.Route, mediaType string) bool
 	// Compaction is how the contexts of runs are kept within their windows; nil: not at all.
 	Compaction *event.Compaction
-	// CheckTarget says whether a reply target may be used; its error is a *problem.Error.
-	CheckTarget func(event.ReplyTarget) error
+	// CheckTarget says whether a reply target of a user may be used, and gives it with
+	// what is pinned of it; its error is a *problem.Error. Of its form everything is
+	// checked before; a session is another business of admission's own.
+	CheckTarget func(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error)
+	// Fallback is where answers go whose run and session name no targets; checked.
+	Fallback []event.ReplyTarget
+	// TryTarget makes one attempt to deliver a test, the way every attempt is made.
+	// Nil: there are no tests.
+	TryTarget func(ctx context.Context, user string, id event.DeliveryID, t event.ReplyTarget, body []byte) Tried
 	// Forget deletes what stands of a session outside the store, when it was
 	// erased. Nil: nothing does.
 	Forget func(user string, id event.SessionID) error
@@ -73,10 +85,12 @@ type Limits struct {
 	MaxTurns          int // ceiling for sessions and runs
 	HistoryLimit      int // ceiling
 	ReplyTargets      int
-	AssetBytes        int64 // of one asset
-	UserAssetBytes    int64 // of all assets of one user
-	ParallelTools     int   // calls of one turn that run at once, captured by each run; 0: the rules' default
-	QueuedRuns        int   // of one session, not at their end; a bound that concurrent submissions may pass by their number
+	AssetBytes        int64         // of one asset
+	UserAssetBytes    int64         // of all assets of one user
+	ParallelTools     int           // calls of one turn that run at once, captured by each run; 0: the rules' default
+	PlanTime          time.Duration // for which the plan of a bulk replay can be started
+	Hops              int           // how many runs may answer into a session, one after the other
+	QueuedRuns        int           // of one session, not at their end; a bound that concurrent submissions may pass by their number
 }
 
 func (l Limits) withDefaults() Limits {
@@ -93,6 +107,10 @@ func (l Limits) withDefaults() Limits {
 	def(&l.HistoryLimit, 10000)
 	def(&l.ReplyTargets, 8)
 	def(&l.QueuedRuns, 1000)
+	def(&l.Hops, 8)
+	if l.PlanTime == 0 {
+		l.PlanTime = 15 * time.Minute
+	}
 	if l.AssetBytes == 0 {
 		l.AssetBytes = 20 << 20
 	}
@@ -114,6 +132,7 @@ type Admission struct {
 	cfg Config
 
 	stopped atomic.Bool
+	tests   chan struct{} // test deliveries in flight
 
 	mu       sync.Mutex
 	inputs   map[string]*contract.Schema // compiled input contracts, by rendered schema
@@ -136,7 +155,7 @@ func New(cfg Config) *Admission {
 	if cfg.Takes == nil {
 		cfg.Takes = func(_ event.Route, media string) bool { return llm.Capabilities{}.Takes(media) }
 	}
-	return &Admission{cfg: cfg, inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
+	return &Admission{cfg: cfg, tests: make(chan struct{}, maxTests), inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
 }
 
 // Stop ends intake: no session and no run is taken from now on. What exists

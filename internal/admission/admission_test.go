@@ -30,6 +30,9 @@ type desk struct {
 	routes map[string]event.Route
 	limits admission.Limits
 	takes  func(event.Route, string) bool
+
+	fallback []event.ReplyTarget
+	try      func(ctx context.Context, user string, id event.DeliveryID, t event.ReplyTarget, body []byte) admission.Tried
 }
 
 type named struct{ def tool.Definition }
@@ -72,7 +75,7 @@ func (d *desk) remake() {
 		d.t.Fatal(err)
 	}
 	d.Admission = admission.New(admission.Config{
-		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes,
+		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes, Fallback: d.fallback, TryTarget: d.try,
 		Route: func(name, model string) (event.Route, error) {
 			r, ok := d.routes[name]
 			if !ok {
@@ -83,11 +86,11 @@ func (d *desk) remake() {
 			}
 			return r, nil
 		},
-		CheckTarget: func(t event.ReplyTarget) error {
+		CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) {
 			if t.Type != "webhook" {
-				return problem.New(problem.Invalid, "invalid_reply_target", "no webhook")
+				return t, problem.New(problem.Invalid, "invalid_reply_target", "no webhook")
 			}
-			return nil
+			return t, nil
 		},
 	})
 }

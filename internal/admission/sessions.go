@@ -34,7 +34,7 @@ func (a *Admission) CreateSession(ctx context.Context, c Caller, req *api.Create
 	if len(req.ThreadID) > 256 {
 		return "", problem.New(problem.TooLarge, "thread_id_too_large", "thread_id holds more than 256 bytes")
 	}
-	set, err := a.settings(req)
+	set, err := a.settings(ctx, user, req)
 	if err != nil {
 		return "", err
 	}
@@ -54,7 +54,7 @@ func (a *Admission) CreateSession(ctx context.Context, c Caller, req *api.Create
 }
 
 // settings checks the settings of a new session.
-func (a *Admission) settings(req *api.CreateSession) (event.Settings, error) {
+func (a *Admission) settings(ctx context.Context, user string, req *api.CreateSession) (event.Settings, error) {
 	set := event.Settings{
 		HistoryLimit: req.HistoryLimit, MaxTurns: req.MaxTurns, OnDoubt: event.OnDoubt(req.OnDoubt), Title: req.Title,
 		Instructions: event.TextContent(req.Instructions), Tools: sortedNames(req.Tools),
@@ -81,7 +81,7 @@ func (a *Admission) settings(req *api.CreateSession) (event.Settings, error) {
 			return set, err
 		}
 	}
-	if set.ReplyTargets, err = a.replyTargets(req.ReplyTargets); err != nil {
+	if set.ReplyTargets, err = a.replyTargets(ctx, user, req.ReplyTargets); err != nil {
 		return set, err
 	}
 	return set, a.checkSettings(&set)
@@ -156,30 +156,6 @@ func (a *Admission) routePolicy(req *api.RoutePolicy) (*event.RoutePolicy, error
 		return nil, err
 	}
 	return &event.RoutePolicy{Route: req.Route, Model: req.Model}, nil
-}
-
-// replyTargets checks targets and drops repeated ones: one output goes to a
-// target once.
-func (a *Admission) replyTargets(list []api.ReplyTarget) ([]event.ReplyTarget, error) {
-	if len(list) > a.cfg.Limits.ReplyTargets {
-		return nil, problem.New(problem.TooLarge, "too_many_reply_targets", "more than %d reply targets", a.cfg.Limits.ReplyTargets)
-	}
-	var out []event.ReplyTarget
-	seen := map[string]bool{}
-	for _, t := range list {
-		et := event.ReplyTarget{Type: t.Type, URL: t.URL, Secret: t.Secret, Headers: t.Headers}
-		if err := a.cfg.CheckTarget(et); err != nil {
-			return nil, err
-		}
-		if key := t.Type + " " + t.URL; !seen[key] {
-			seen[key] = true
-			out = append(out, et)
-		}
-	}
-	if raw, err := json.Marshal(out); err != nil || len(raw) > event.InlineLimit {
-		return nil, problem.New(problem.TooLarge, "reply_targets_too_large", "the reply targets hold more than %d bytes together", event.InlineLimit).Because(err)
-	}
-	return out, nil
 }
 
 // Change is one prospective change of a session's settings: Names are the
@@ -262,11 +238,12 @@ func (a *Admission) SetRoutePolicy(req *api.RoutePolicy) (ch Change, err error) 
 	return ch, err
 }
 
-// SetReplyTargets: see SetInputContract.
+// SetReplyTargets: see SetInputContract. Whether the targets may be used is
+// checked by Update, which knows whose the session is.
 func (a *Admission) SetReplyTargets(req *api.ReplyTargets) (ch Change, err error) {
 	ch.Names = []string{"reply_targets"}
 	if req != nil {
-		ch.To.ReplyTargets, err = a.replyTargets(req.ReplyTargets)
+		ch.To.ReplyTargets, err = a.readTargets(req.ReplyTargets)
 	}
 	return ch, err
 }
@@ -277,6 +254,7 @@ const conflicts = 8
 
 // Update changes settings. Runs that exist keep what they captured (I-08).
 func (a *Admission) Update(ctx context.Context, c Caller, id event.SessionID, ch Change) error {
+	resolved := false
 	for range conflicts {
 		row, err := a.Find(ctx, c, string(id), "")
 		if err != nil {
@@ -288,6 +266,12 @@ func (a *Admission) Update(ctx context.Context, c Caller, id event.SessionID, ch
 		set, err := row.Settings()
 		if err != nil {
 			return err
+		}
+		if len(ch.To.ReplyTargets) > 0 && !resolved {
+			if ch.To.ReplyTargets, err = a.resolveTargets(ctx, row.UserID, ch.To.ReplyTargets); err != nil {
+				return err
+			}
+			resolved = true
 		}
 		d := &event.SessionUpdated{Actor: c.Actor, Changed: ch.Names, Settings: ch.To, Version: int(row.SettingsVersion) + 1}
 		set.Take(d)

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/contract"
+	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/problem"
@@ -26,6 +28,9 @@ import (
 // CodeInputContract is the code of a submission that breaks the input contract.
 const CodeInputContract = "input_contract_violated"
 
+// CodeHops is the code of a submission behind too many runs that answered into a session.
+const CodeHops = "hop_limit"
+
 // opSubmit scopes idempotency keys of submissions.
 const opSubmit = "submit"
 
@@ -33,50 +38,111 @@ const opSubmit = "submit"
 // being committed.
 const winnerWait = 2 * time.Second
 
-// Submit admits work. The order is: idempotency, contract, capture, append.
-// created is false when the key is known with the same request: then id is the
-// run that exists. A submission that breaks the input contract leaves no run
-// and no event (I-07).
+// Submission is work as a room or a connector hands it in.
+type Submission struct {
+	Request *api.SubmitRun
+	Key     string // idempotency key; empty: none
+	Source  string // where it comes from; empty: api
+	Hops    int    // how many runs answered into a session, one after the other, up to this one
+	// SaveTargets makes the targets that the request names the session's own for
+	// what comes later. It is for connectors, and is done only at rest: the answer says
+	// whether it was (I-08).
+	SaveTargets bool
+}
+
+// Submitted is what came of a submission.
+type Submitted struct {
+	ID      event.RunID
+	Created bool // false: the key was known with the same request; ID is the run that exists
+	// TargetsSaved says that the targets are the session's own now, where that was
+	// asked for; NotSaved is else why they are not: ReasonBusy or ReasonRepeated.
+	TargetsSaved bool
+	NotSaved     string
+}
+
+// Why targets were not made the session's own.
+const (
+	ReasonBusy     = "session_busy"        // a run was not at its end, or the session was being changed
+	ReasonRepeated = "run_exists"          // the key was known: nothing is done twice
+	ReasonNone     = "no_explicit_targets" // the request names none
+)
+
+// Submit admits work that a caller of the API hands in; see SubmitWork.
 func (a *Admission) Submit(ctx context.Context, c Caller, row eventlog.SessionRow, req *api.SubmitRun, key string) (id event.RunID, created bool, err error) {
+	out, err := a.SubmitWork(ctx, c, row, &Submission{Request: req, Key: key})
+	return out.ID, out.Created, err
+}
+
+// SubmitWork admits work. The order is: idempotency, contract, capture, append.
+// A submission that breaks the input contract leaves no run and no event (I-07).
+func (a *Admission) SubmitWork(ctx context.Context, c Caller, row eventlog.SessionRow, sub *Submission) (out Submitted, err error) {
+	req := sub.Request
 	items, err := a.items(ctx, row.UserID, req)
 	if err != nil {
-		return "", false, err
+		return out, err
 	}
-	hash, err := keyHash(key)
+	hash, err := keyHash(sub.Key)
 	if err != nil {
-		return "", false, err
+		return out, err
 	}
 	for range conflicts {
 		if hash != "" {
 			id, err := a.known(ctx, row, req, items, hash)
 			if id != "" || err != nil {
-				return id, false, err
+				out.ID = id
+				if sub.SaveTargets {
+					out.NotSaved = ReasonRepeated
+				}
+				return out, err
 			}
 		}
 		if a.stopped.Load() {
-			return "", false, errStopping
+			return out, errStopping
 		}
 		if row.Status != session.Open {
-			return "", false, errClosed
+			return out, errClosed
+		}
+		if sub.Hops > a.cfg.Limits.Hops {
+			return out, problem.New(problem.Conflict, CodeHops, "%d runs have answered into a session, one after the other; targets.max_hops allows %d", sub.Hops, a.cfg.Limits.Hops)
 		}
 		if err := a.room(ctx, row.ID); err != nil {
-			return "", false, err
+			return out, err
 		}
-		id, err := a.admit(ctx, c, row, req, items, hash)
+		save := false
+		if save, out.NotSaved, err = a.savesTargets(ctx, row.ID, sub); err != nil {
+			return out, err
+		}
+		id, err := a.admit(ctx, c, row, sub, items, hash, save)
 		var dup *eventlog.DuplicateError
 		switch {
 		case err == nil:
-			return id, true, nil
+			out.ID, out.Created, out.TargetsSaved = id, true, save
+			return out, nil
 		case errors.As(err, &dup): // an equal key won the race; its run is committed
 		case conflicted(err): // the session changed in between
 			if row, err = a.Find(ctx, c, string(row.ID), ""); err != nil {
-				return "", false, err
+				return out, err
 			}
 		default:
-			return "", false, err
+			return out, err
 		}
 	}
-	return "", false, problem.New(problem.Conflict, "session_busy", "the session is being changed by others; try again")
+	return out, problem.New(problem.Conflict, "session_busy", "the session is being changed by others; try again")
+}
+
+// savesTargets says whether a submission's targets become the session's own.
+func (a *Admission) savesTargets(ctx context.Context, id event.SessionID, sub *Submission) (save bool, why string, err error) {
+	switch {
+	case !sub.SaveTargets:
+		return false, "", nil
+	case sub.Request.ReplyTargets == nil:
+		return false, ReasonNone, nil
+	}
+	n, err := a.cfg.Store.Pending(ctx, id, 1)
+	if err != nil || n > 0 {
+		return false, ReasonBusy, err
+	}
+	return true, "", nil
 }
 
 // room says whether the session's queue takes another run.
@@ -89,31 +155,78 @@ func (a *Admission) room(ctx context.Context, id event.SessionID) error {
 	return err
 }
 
-// admit checks the contract, captures and appends.
-func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow, req *api.SubmitRun, items []item, hash string) (event.RunID, error) {
+// admit checks the contract, captures and appends. With save the request's targets
+// become the session's own, in the same append and only at rest.
+func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow, sub *Submission, items []item, hash string, save bool) (event.RunID, error) {
+	req := sub.Request
 	set, err := row.Settings()
 	if err != nil {
 		return "", err
 	}
-	d := &event.RunCreated{Actor: c.Actor, Kind: "input", Source: "api", SettingsVersion: int(row.SettingsVersion), OnDoubt: set.OnDoubt, ParallelTools: a.cfg.Limits.ParallelTools}
-	var blobs []event.Blob
+	d, blobs, err := a.draft(ctx, c, &row, &set, sub, items)
+	if err != nil {
+		return "", err
+	}
+	if hash != "" {
+		d.Idempotency = &event.IdempotencyKey{KeyHash: hash, Operation: opSubmit}
+		if set.InputContract != nil {
+			// A retry of the key is read under this contract, whatever comes later.
+			contract := event.NewBlob(row.ID, event.BlobContract, set.InputContract.Schema)
+			d.Idempotency.Contract, blobs = contract.Ref, append(blobs, contract)
+		}
+		if d.Idempotency.Fingerprint, err = fingerprint(req, canonicalInput(d, items)); err != nil {
+			return "", err
+		}
+	}
+	id, err := event.NewRunID(a.cfg.Random)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, appendTime)
+	defer cancel()
+	if err := a.keepInline(ctx, items); err != nil {
+		return "", err
+	}
+	draft := event.Event{SessionID: row.ID, UserID: row.UserID, RunID: id, Data: d}
+	queued := draft
+	queued.Data = &event.RunQueued{}
+	events, require := []event.Event{draft, queued}, sessionIs(row.ID, row.SettingsVersion, session.Open)
+	if save {
+		updated, rests := savedTargets(c, &row, d.ReplyTargets)
+		d.SettingsVersion++
+		events, require = slices.Insert(events, 0, updated), append(require, rests)
+	}
+	return id, a.command(ctx, row.ID, require, blobs, events...)
+}
+
+// appendTime bounds the append of a submission.
+const appendTime = 10 * time.Second
+
+// savedTargets makes targets those of a session, under the condition that it rests.
+func savedTargets(c Caller, row *eventlog.SessionRow, targets []event.ReplyTarget) (event.Event, eventlog.Condition) {
+	return event.Event{SessionID: row.ID, UserID: row.UserID, Data: &event.SessionUpdated{
+			Actor: c.Actor, Changed: []string{"reply_targets"}, Settings: event.Settings{ReplyTargets: targets}, Version: int(row.SettingsVersion) + 1,
+		}},
+		eventlog.Condition{Table: derived.Queue, Where: []derived.Col{{Name: "session_id", Value: string(row.ID)}}, Absent: true}
+}
+
+// draft checks the contract and captures everything that shapes a run; what
+// makes it safe to repeat is the caller's to add.
+func (a *Admission) draft(ctx context.Context, c Caller, row *eventlog.SessionRow, set *event.Settings, sub *Submission, items []item) (*event.RunCreated, []event.Blob, error) {
+	d := &event.RunCreated{Actor: c.Actor, Hops: sub.Hops, Kind: "input", Source: cmp.Or(sub.Source, "api"), SettingsVersion: int(row.SettingsVersion), OnDoubt: set.OnDoubt, ParallelTools: a.cfg.Limits.ParallelTools}
 	if set.InputContract != nil {
 		schema, err := a.input(set.InputContract.Schema)
 		if err != nil {
-			return "", err
+			return nil, nil, err
 		}
 		value, err := schema.Check(textOf(items))
 		if err != nil {
 			var v *contract.Violation
 			errors.As(err, &v)
-			return "", problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
+			return nil, nil, problem.New(problem.Invalid, CodeInputContract, "%s", err).With(problem.Issue{Path: v.Path, Text: v.Text})
 		}
 		d.Input, d.InputContract = collapse(value, items), schema.Digest()
 		d.TextPreview = preview(string(value))
-		if hash != "" {
-			// A retry of the key is read under this contract, whatever comes later.
-			blobs = append(blobs, event.NewBlob(row.ID, event.BlobContract, schema.Render()))
-		}
 	} else {
 		for i := range items {
 			if items[i].asset != nil {
@@ -124,46 +237,22 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 		}
 		d.TextPreview = preview(textOf(items))
 	}
-	if err := a.capture(d, &set, req); err != nil {
-		return "", err
+	if err := a.capture(ctx, row.UserID, d, set, sub.Request); err != nil {
+		return nil, nil, err
 	}
 	if err := a.checkAssets(items, d.Route); err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	ts, err := a.toolset(set.Tools)
-	if err != nil {
-		return "", err
+	if err != nil || len(ts.captured) == 0 {
+		return d, nil, err
 	}
-	if len(ts.captured) > 0 {
-		d.Tools, d.Toolset = ts.captured, ts.ref
-		blobs = append(blobs, event.Blob{Owner: string(row.ID), Ref: ts.ref, Kind: event.BlobToolset, Bytes: ts.encoded})
-	}
-	if hash != "" {
-		d.Idempotency = &event.IdempotencyKey{KeyHash: hash, Operation: opSubmit}
-		if set.InputContract != nil {
-			d.Idempotency.Contract = event.RefOf(set.InputContract.Schema)
-		}
-		if d.Idempotency.Fingerprint, err = fingerprint(req, canonicalInput(d, items)); err != nil {
-			return "", err
-		}
-	}
-	id, err := event.NewRunID(a.cfg.Random)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := a.keepInline(ctx, items); err != nil {
-		return "", err
-	}
-	draft := event.Event{SessionID: row.ID, UserID: row.UserID, RunID: id, Data: d}
-	queued := draft
-	queued.Data = &event.RunQueued{}
-	return id, a.command(ctx, row.ID, sessionIs(row.ID, row.SettingsVersion, session.Open), blobs, draft, queued)
+	d.Tools, d.Toolset = ts.captured, ts.ref
+	return d, []event.Blob{{Owner: string(row.ID), Ref: ts.ref, Kind: event.BlobToolset, Bytes: ts.encoded}}, nil
 }
 
 // capture pins what shapes the run (I-08).
-func (a *Admission) capture(d *event.RunCreated, set *event.Settings, req *api.SubmitRun) error {
+func (a *Admission) capture(ctx context.Context, user string, d *event.RunCreated, set *event.Settings, req *api.SubmitRun) error {
 	route, model := req.Route, req.Model
 	if p := set.RoutePolicy; p != nil {
 		if route == "" {
@@ -178,11 +267,8 @@ func (a *Admission) capture(d *event.RunCreated, set *event.Settings, req *api.S
 		return err
 	}
 	d.Compaction = a.cfg.Compaction
-	d.ReplyTargets = set.ReplyTargets
-	if req.ReplyTargets != nil {
-		if d.ReplyTargets, err = a.replyTargets(*req.ReplyTargets); err != nil {
-			return err
-		}
+	if d.ReplyTargets, err = a.targets(ctx, user, set, req); err != nil {
+		return err
 	}
 	switch {
 	case req.MaxTurns < 0 || req.MaxTurns > a.cfg.Limits.MaxTurns:

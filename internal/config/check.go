@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -35,7 +33,7 @@ func (c *Config) check() *Error {
 	if c.DataDir == "" {
 		c.DataDir = DefaultDataDir
 	}
-	if err := c.ListenOn(c.Listen); err != nil {
+	if err := c.checkDoor(); err != nil {
 		return err
 	}
 	if err := c.checkSecrets(); err != nil {
@@ -52,10 +50,16 @@ func (c *Config) check() *Error {
 	if err := c.checkNetwork(); err != nil {
 		return err
 	}
+	if err := c.checkTargets(); err != nil {
+		return err
+	}
 	for _, name := range sorted(c.Tools) {
 		if err := c.checkTool("tools."+name, name, c.Tools[name]); err != nil {
 			return err
 		}
+	}
+	if err := c.checkConnectors(); err != nil {
+		return err
 	}
 	for i, p := range c.Files.Ignore {
 		if _, err := glob.Compile(p); err != nil {
@@ -66,6 +70,9 @@ func (c *Config) check() *Error {
 	case "", "full", "normal":
 	default:
 		return mistake("store.sync", "must be full or normal")
+	}
+	if c.Store.Reserve < 0 || c.Store.Reserve > maxReserve {
+		return mistake("store.reserve", "must be bytes, from 1 to %d (1 TiB); 0 is the default", maxReserve)
 	}
 	if !slices.Contains([]string{"", "text", "json"}, c.Log.Format) {
 		return mistake("log.format", "must be text or json")
@@ -85,6 +92,9 @@ func (c *Config) check() *Error {
 		}
 	}
 	if err := c.checkBusURL(); err != nil {
+		return err
+	}
+	if err := c.checkDelivery(); err != nil {
 		return err
 	}
 	return c.checkNumbers()
@@ -187,48 +197,28 @@ func (c *Config) checkNumbers() *Error {
 		{"files.file_bytes", c.Files.FileBytes}, {"files.tree_bytes", c.Files.TreeBytes}, {"files.tree_files", c.Files.TreeFiles},
 		{"files.keep", c.Files.Keep}, {"files.workspace_bytes", c.Files.WorkspaceBytes}, {"files.timeout", int(c.Files.Timeout)},
 		{"limits.asset_bytes", c.Limits.AssetBytes}, {"limits.user_asset_bytes", c.Limits.UserAssetBytes},
-		{"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
+		{"targets.max_hops", c.Targets.MaxHops},
 		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions}, {"limits.cached_bytes", c.Limits.CachedBytes},
 		{"limits.queued_runs", c.Limits.QueuedRuns}, {"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},
 		{"limits.input_bytes", c.Limits.InputBytes}, {"limits.answer_bytes", c.Limits.AnswerBytes},
 		{"limits.tool_output_bytes", c.Limits.ToolOutputBytes}, {"limits.streams", c.Limits.Streams},
+		{"limits.requests", c.Limits.Requests}, {"limits.connections", c.Limits.Connections}, {"limits.header_bytes", c.Limits.HeaderBytes},
+		{"limits.auth_failures", c.Limits.AuthFailures}, {"limits.peer_rate", c.Limits.PeerRate}, {"limits.token_rate", c.Limits.TokenRate},
 	} {
 		if n.v < 0 {
 			return mistake(n.path, "must not be negative")
 		}
 	}
-	return nil
-}
-
-// ListenOn has the daemon listen somewhere else than the file says, by the same
-// rule: loopback TCP or a unix socket; anything else waits for TLS.
-func (c *Config) ListenOn(listen string) *Error {
-	if err := checkListen(listen); err != nil {
-		return err
-	}
-	c.Listen = listen
-	return nil
-}
-
-func checkListen(listen string) *Error {
-	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
-		if path == "" {
-			return mistake("listen", "unix: wants a path")
+	for path, v := range map[string]int{"limits.auth_failures": c.Limits.AuthFailures, "limits.peer_rate": c.Limits.PeerRate, "limits.token_rate": c.Limits.TokenRate} {
+		if v > maxRate {
+			return mistake(path, "must be %d or less", maxRate)
 		}
-		return nil
-	}
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return mistake("listen", "%q is neither host:port nor unix:PATH", listen)
-	}
-	if host == "localhost" {
-		return nil
-	}
-	if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
-		return mistake("listen", "%s is not a loopback address; this version listens on loopback and unix sockets only", host)
 	}
 	return nil
 }
+
+// maxRate bounds a rate: more is no bound.
+const maxRate = 1_000_000
 
 func (c *Config) checkRoutes() *Error {
 	if len(c.Routes) == 0 {

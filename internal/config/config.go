@@ -11,10 +11,29 @@ import (
 
 // Config is holdfast.yaml. JSON is YAML.
 type Config struct {
-	// Listen is where the daemon listens: host:port on loopback, or
-	// unix:PATH for a socket of mode 0600 that wants no token. Default
-	// 127.0.0.1:7411.
+	// Listen is where the daemon listens: host:port, where every request wants a
+	// token, or unix:PATH for a socket of mode 0600 that wants none and answers to
+	// its own user alone. An address that is not loopback wants tls, or behind_proxy.
+	// Default 127.0.0.1:7411.
 	Listen string `yaml:"listen"`
+	// TLS is about a listener that speaks TLS.
+	TLS TLS `yaml:"tls"`
+	// PublicNames are the names, or addresses, by which the daemon is asked besides
+	// those of loopback: a request under another Host is refused, so that no web page
+	// can have a name of its own point here. Default: none; the address of listen and
+	// the domains of tls.acme count too.
+	PublicNames []string `yaml:"public_names"`
+	// BehindProxy: another server speaks TLS and passes requests on. Those in proxies
+	// are then the only ones, beside this machine itself, whose requests are taken.
+	BehindProxy bool `yaml:"behind_proxy"`
+	// Proxies are the addresses or networks (CIDR) of those servers, whose word is
+	// believed on whom they ask for.
+	Proxies []string `yaml:"proxies"`
+	// ProxyHeader is the header in which they say it, which they must set or add to:
+	// X-Forwarded-For or Forwarded. The other one is not read. Default X-Forwarded-For.
+	ProxyHeader string `yaml:"proxy_header"`
+	// Tokens is about access tokens.
+	Tokens Tokens `yaml:"tokens"`
 	// DataDir holds the database, the lock and made secrets. It must lie on a
 	// local disk: network file systems are refused. Default ./holdfast-data.
 	// With database_url it holds what is of this node alone: its first admin
@@ -48,6 +67,10 @@ type Config struct {
 	Targets Targets `yaml:"targets"`
 	// Tools are the tools that sessions may use.
 	Tools map[string]Tool `yaml:"tools"`
+	// Connectors take events from outside and make runs of them (connectors.md).
+	Connectors map[string]Connector `yaml:"connectors"`
+	// SessionTemplates are how connectors make sessions.
+	SessionTemplates map[string]SessionTemplate `yaml:"session_templates"`
 	// Compaction keeps conversations within the windows of their models: a
 	// summary takes the place of what is older. The log keeps everything.
 	Compaction Compaction `yaml:"compaction"`
@@ -243,6 +266,27 @@ type Targets struct {
 	// AllowPrivate lists the networks (CIDR) that webhooks and HTTP tools may
 	// reach besides public addresses. Default: none.
 	AllowPrivate []string `yaml:"allow_private"`
+	// Fallback is where answers go whose run and session name no targets, each
+	// written as in the API, see targets.md. Default: nowhere.
+	Fallback []ReplyTarget `yaml:"fallback"`
+	// Folders are the folders into which targets of type file may write, by name.
+	// Default: none.
+	Folders map[string]string `yaml:"folders"`
+	// Stdout lets targets of type stdout write to the daemon's standard output. Default false.
+	Stdout bool `yaml:"stdout"`
+	// Mail are the servers that targets of type mail send through, by name. Default: none.
+	Mail map[string]MailServer `yaml:"mail"`
+	// NATS are the servers that targets of type nats publish to, by name. Default: none.
+	NATS map[string]NATSServer `yaml:"nats"`
+	// Plugins are the executables that targets of type plugin run, by name. Default: none.
+	Plugins map[string]Plugin `yaml:"plugins"`
+	// MaxHops is how many runs may answer into a session one after the other, by
+	// targets of type session, before the next answer is refused: the end of a
+	// loop. At most 100. Default 8.
+	MaxHops int `yaml:"max_hops"`
+	// Overrides are rules of single targets; the first that fits holds. What one
+	// does not say is as delivery says.
+	Overrides []TargetOverride `yaml:"overrides"`
 }
 
 // Tool declares a tool, or a set of tools.
@@ -337,22 +381,6 @@ type Files struct {
 	Timeout Duration `yaml:"timeout"`
 }
 
-// Delivery bounds the attempts of a delivery.
-type Delivery struct {
-	// MaxAttempts before the dead letter. Default 12.
-	MaxAttempts int `yaml:"max_attempts"`
-	// InitialBackoff is the wait after the first failure; it doubles. Default 5s.
-	InitialBackoff Duration `yaml:"initial_backoff"`
-	// MaxBackoff is the longest wait. Default 6h.
-	MaxBackoff Duration `yaml:"max_backoff"`
-	// MaxAge is how long a delivery is tried. Default 72h.
-	MaxAge Duration `yaml:"max_age"`
-	// Timeout of one attempt. Default 15s.
-	Timeout Duration `yaml:"timeout"`
-	// Slots is how many attempts run at once, over all targets. Default 256.
-	Slots int `yaml:"slots"`
-}
-
 // Store is about the database, the embedded one or that of database_url.
 type Store struct {
 	// Sync is full (no acknowledged commit is lost at a power cut) or normal. Default full.
@@ -360,6 +388,11 @@ type Store struct {
 	// Wait is how long a start waits for a database_url that cannot be reached,
 	// trying again; then it ends with exit code 3. At most 1h. Default 30s.
 	Wait Duration `yaml:"wait"`
+	// Reserve is how many bytes of the disk under data_dir are kept for the work
+	// under way: with less free, submissions and other new work are refused (507
+	// storage_full); below a quarter of it no model call, tool or delivery begins.
+	// Not with database_url. At most 1 TiB; 1 keeps nothing. Default 64 MiB.
+	Reserve int `yaml:"reserve"`
 }
 
 // Limits bound what is accepted, kept and done at once.
@@ -401,6 +434,28 @@ type Limits struct {
 	// Streams is how many event streams and waits are open at once, each some
 	// 40 KiB and one open file of the process. Default 20000.
 	Streams int `yaml:"streams"`
+	// Requests is how many requests are answered at once, beside streams and waits;
+	// others are told to come again (429). Default 1024.
+	Requests int `yaml:"requests"`
+	// Connections is how many connections are open at once. For one more the one is
+	// closed that has been idle the longest, or, when all are busy, itself. Default 25000.
+	Connections int `yaml:"connections"`
+	// HeaderBytes of a request's header. Default 64 KiB.
+	HeaderBytes int `yaml:"header_bytes"`
+	// HeaderTimeout is how long a request's header may take to come. Default 10s.
+	HeaderTimeout Duration `yaml:"header_timeout"`
+	// BodyTimeout is how long a request's body may take to come. Default 30s.
+	BodyTimeout Duration `yaml:"body_timeout"`
+	// AuthFailures is how many tokens that are not good may come from one address (of
+	// IPv6: one /64) within a minute; further ones are told to come again (429). A
+	// good token still works. Default 10.
+	AuthFailures int `yaml:"auth_failures"`
+	// PeerRate is how many requests without a good token one address (of IPv6: one
+	// /64) may send within a second, twice as many at once. Default 100.
+	PeerRate int `yaml:"peer_rate"`
+	// TokenRate is how many requests may come with one token within a second, twice as
+	// many at once. Default 10000.
+	TokenRate int `yaml:"token_rate"`
 }
 
 // Shutdown is about a stop.

@@ -104,7 +104,6 @@ func (c *Config) File() string { return c.Path(filepath.Base(c.name)) }
 var later = map[string]string{
 	"mcp_servers": "MCP servers are not available yet",
 	"review":      "approvals are not available yet",
-	"circuit":     "circuits are not available yet",
 }
 
 // place gives a YAML error its line and column.
@@ -195,11 +194,17 @@ func (c *Config) References() []Reference {
 			out = append(out, Reference{"tools." + name + ".headers." + h, r})
 		}
 	}
+	for name, k := range c.Connectors {
+		for i, r := range k.Auth.Secrets {
+			out = append(out, Reference{fmt.Sprintf("connectors.%s.auth.secrets[%d]", name, i), r})
+		}
+	}
 	for key, a := range map[string]Address{"database_url": c.DatabaseURL, "bus_url": c.BusURL} {
 		if a.Ref != (Ref{}) {
 			out = append(out, Reference{key, a.Ref})
 		}
 	}
+	out = append(out, c.targetReferences()...)
 	for h, r := range c.Telemetry.Headers {
 		out = append(out, Reference{"telemetry.headers." + h, r})
 	}

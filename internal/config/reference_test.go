@@ -16,19 +16,28 @@ var rewrite = flag.Bool("rewrite", false, "write docs/reference/config.md anew")
 
 // docs/reference/config.md is made of the comments of the structs.
 func TestReference(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
+	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	structs := map[string]*ast.StructType{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if ts, ok := n.(*ast.TypeSpec); ok {
-			if st, ok := ts.Type.(*ast.StructType); ok {
-				structs[ts.Name.Name] = st
-			}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
 		}
-		return true
-	})
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if ts, ok := n.(*ast.TypeSpec); ok {
+				if st, ok := ts.Type.(*ast.StructType); ok {
+					structs[ts.Name.Name] = st
+				}
+			}
+			return true
+		})
+	}
 	var b strings.Builder
 	b.WriteString("# Configuration: holdfast.yaml\n\nMade of the comments in `internal/config`; `go test ./internal/config -run Reference -rewrite` writes this page.\n\n" +
 		"Zero means the default. Durations are Go durations (`1m30s`). Unknown keys are errors with line and column. Relative paths\n" +
@@ -101,11 +110,11 @@ func kindOf(e ast.Expr) (kind, inner, step string) {
 	case *ast.StarExpr:
 		return kindOf(e.X)
 	case *ast.ArrayType:
-		kind, _, _ := kindOf(e.Elt)
+		kind, inner, _ := kindOf(e.Elt)
 		if kind == "JSON Schema" {
 			kind = "object"
 		}
-		return "list of " + kind, "", ""
+		return "list of " + kind, inner, "[]"
 	case *ast.MapType:
 		kind, inner, _ := kindOf(e.Value)
 		return "map of " + kind, inner, ".<name>"

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,13 +15,11 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/config"
-	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/httptool"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/schema"
-	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
 	"github.com/holdfast-dev/holdfast/internal/workspace"
@@ -156,80 +153,6 @@ func forget(cfg *config.Config, f *files) func(user string, id event.SessionID) 
 		}
 		return err
 	}
-}
-
-// checkTarget says whether a reply target may be used. An address that names
-// no public host is refused at once; a name is looked up at each attempt.
-func checkTarget(cfg *config.Config, guard *netguard.Guard, secrets *slots.Room) func(event.ReplyTarget) error {
-	return func(t event.ReplyTarget) error {
-		if t.Type != "webhook" {
-			return problem.New(problem.Invalid, "invalid_reply_target", "the type of a reply target must be webhook")
-		}
-		u, err := netguard.CheckURL(t.URL)
-		if err != nil {
-			return err
-		}
-		host := u.Hostname()
-		if host == "localhost" {
-			host = "127.0.0.1"
-		}
-		if ip, err := netip.ParseAddr(host); err == nil && guard.CheckAddr(ip) != nil {
-			return problem.New(problem.Invalid, "target_not_allowed", "%s is no public address; the operator can allow its network in targets.allow_private", u.Hostname())
-		}
-		if err := webhook.CheckHeaders(t.Headers); err != nil {
-			return err
-		}
-		if t.Secret == "" && cfg.DatabaseURL.Set() && cfg.Targets.SigningSecret == "" {
-			return problem.New(problem.Invalid, "signing_secret_required", "this daemon has no secret to sign webhooks with; several nodes share one: the operator names it in targets.signing_secret")
-		}
-		if t.Secret != "" {
-			return secrets.Has(context.Background(), slots.Daemon, t.Secret)
-		}
-		return nil
-	}
-}
-
-// newSend makes the sender of deliveries: it finds the signing secret by name
-// at each attempt, so that a changed secret counts at once. A target names the
-// secrets of its user; the default one is the daemon's, which signs for all.
-func newSend(cfg *config.Config, secrets *slots.Room, sender *webhook.Sender, random io.Reader) (delivery.Sender, error) {
-	made := ""
-	if cfg.Targets.SigningSecret == "" && !cfg.DatabaseURL.Set() {
-		var err error
-		if made, err = madeSecret(SigningSecretPath(cfg), random); err != nil {
-			return nil, err
-		}
-	}
-	cfg.Known.Add(made)
-	signing := func(ctx context.Context, user, name string) ([]string, error) {
-		switch {
-		case name != "":
-			return secrets.Use(ctx, user, name, "") // it signs, and is sent nowhere
-		case made != "":
-			return []string{made}, nil
-		case cfg.Targets.SigningSecret == "":
-			return nil, errors.New("targets.signing_secret is not set")
-		}
-		return secrets.Use(ctx, slots.Daemon, cfg.Targets.SigningSecret, "")
-	}
-	return func(ctx context.Context, m delivery.Message) delivery.Result {
-		texts, err := signing(ctx, m.UserID, m.Target.Secret)
-		if err != nil {
-			return delivery.Result{Code: "secret_unavailable", Detail: err.Error()}
-		}
-		key, err := webhook.ParseSecret(texts[0])
-		if err != nil {
-			return delivery.Result{Code: "secret_invalid", Detail: "the signing secret has no form that can sign"}
-		}
-		out := sender.Send(ctx, webhook.Request{
-			URL: m.Target.URL, Headers: m.Target.Headers, Body: m.Body, ID: string(m.ID), Secret: key, Timestamp: m.At,
-		})
-		if out.Delivered() {
-			return delivery.Result{Delivered: true, Status: out.Status}
-		}
-		f := out.Failed
-		return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Detail: f.Detail}
-	}, nil
 }
 
 // SigningSecretPath is where the signing secret stands that the daemon made.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/listener"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
@@ -46,6 +47,11 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 	if _, err := targetGuard(cfg, &Options{}); err != nil {
 		note(cfg.Mistake("targets.allow_private", "%v", err))
 	}
+	if t := cfg.TLS; t.Cert != "" {
+		if _, err := listener.Expires(cfg.Path(t.Cert), cfg.Path(t.Key)); err != nil {
+			note(cfg.Mistake("tls", "%v", err))
+		}
+	}
 	owner := map[string]string{} // of a tool's name
 	for _, name := range slices.Sorted(maps.Keys(cfg.Tools)) {
 		t := cfg.Tools[name]
@@ -65,6 +71,9 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 			owner[n] = name
 		}
 	}
+	for _, err := range checkWays(cfg) {
+		note(err)
+	}
 	for _, at := range cfg.References() {
 		if cfg.Slotted(at.Ref) {
 			continue // in the database; the start says whether it is set
@@ -80,6 +89,7 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 			}
 		}
 	}
+	warnings = append(warnings, checkConnectors(cfg)...)
 	return append(warnings, together(cfg)...), errors.Join(mistakes...)
 }
 

@@ -16,7 +16,8 @@ import (
 
 // targetGuard is the way to addresses that callers name.
 func targetGuard(cfg *config.Config, opt *Options) (*netguard.Guard, error) {
-	return netguard.New(netguard.Config{AllowPrivate: config.Networks(cfg.Targets.AllowPrivate), Setting: "targets.allow_private", Dial: opt.Dial, Resolver: opt.Resolver})
+	return netguard.New(netguard.Config{AllowPrivate: config.Networks(cfg.Targets.AllowPrivate), Setting: "targets.allow_private", Dial: opt.Dial, Resolver: opt.Resolver,
+		DialTimeout: cfg.Delivery.ConnectTimeout.Or(0), TLSTimeout: cfg.Delivery.ConnectTimeout.Or(0)})
 }
 
 // toolGuard is the way of one declared tool.

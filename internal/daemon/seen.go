@@ -21,12 +21,13 @@ import (
 // is asked at a scrape exists by the time that the door is open.
 func (d *Daemon) newMetrics() *metrics.Metrics {
 	return metrics.New(metrics.Config{
-		Routes: meteredRoutes(d.cfg), Version: version.Version, Revision: version.Commit(), Logger: d.log,
+		Routes: meteredRoutes(d.cfg), Connectors: slices.Sorted(maps.Keys(d.cfg.Connectors)), Version: version.Version, Revision: version.Commit(), Logger: d.log,
 		Backlog:        func(ctx context.Context) (eventlog.Backlog, error) { return d.store.Backlog(ctx) },
 		Waiting:        d.waiting,
 		ActiveSessions: func() int { return d.lane.Active() },
 		Nodes:          d.nodeStats,
 		Bus:            d.busStats,
+		Room:           d.roomStats,
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
 }

@@ -82,6 +82,7 @@ func Examine(ctx context.Context, in Input) []Finding {
 	p := &patient{Input: in, cfg: in.Config, dir: in.Config.Path(in.Config.DataDir), client: wire.NewClient(vendors(in.Vendors), wire.Limits{FirstByte: in.Timeout})}
 	p.configuration()
 	p.secrets()
+	p.connectors()
 	p.directory()
 	began := time.Now()
 	p.space()
@@ -94,6 +95,7 @@ func Examine(ctx context.Context, in Input) []Finding {
 	p.clock(began, time.Now())
 	p.daemon(ctx)
 	p.listener()
+	p.certificate()
 	p.bus(ctx)
 	p.routes(ctx)
 	return p.found

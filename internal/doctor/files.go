@@ -34,7 +34,7 @@ func (p *patient) secrets() {
 		}
 	}
 	for _, w := range p.Warnings {
-		if !p.told(w) {
+		if !p.told(w) && !strings.HasPrefix(w, "connectors.") {
 			bad = true
 			p.add("secrets", Warn, "mend that; the daemon starts without, and what needs it fails", "%s", w)
 		}

@@ -157,6 +157,10 @@ func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time
 			if err != nil || wait {
 				return b, nil, due, err
 			}
+			if begins(a.Events) && d.e.cfg.Held() {
+				now, err := d.now(ctx)
+				return b, nil, now.Add(heldAfter), err
+			}
 			if err := d.fold(b, a.Events); err != nil {
 				return nil, nil, time.Time{}, err
 			}
@@ -170,6 +174,19 @@ func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time
 			return b, actions, time.Time{}, nil
 		}
 	}
+}
+
+// begins says whether events are the start of an act, or lead to one at once.
+// These are not recorded while nothing may begin: a run that waits for room
+// waits in front of its next act, with nothing in doubt.
+func begins(events []event.Event) bool {
+	return slices.ContainsFunc(events, func(e event.Event) bool {
+		switch e.Data.EventType() {
+		case event.TypeRunStarted, event.TypeStepStarted, event.TypeModelCallStarted, event.TypeCompactionStarted, event.TypeToolStarted, event.TypeToolRetrying:
+			return true
+		}
+		return false
+	})
 }
 
 // due says whether an append has to wait, and until when.
@@ -364,20 +381,30 @@ func (d *drive) deliveries(ctx context.Context, b *batch) ([]eventlog.Entry, []e
 		if err != nil {
 			return nil, nil, err
 		}
-		targets, err := d.targetsOf(run)
+		created, err := d.createdOf(run)
 		if err != nil {
 			return nil, nil, err
 		}
-		for n, t := range out.Targets {
+		for _, t := range out.Targets {
+			target := targetOf(created, b.st.UserID, t.TargetID)
+			if target == nil {
+				return nil, nil, errors.New("engine: output to a target that its run does not have")
+			}
+			var at time.Time
+			if outbox.Timed(target) {
+				if at, err = d.now(ctx); err != nil {
+					return nil, nil, err
+				}
+			}
 			msg := outbox.Message{
 				DeliveryID: t.DeliveryID, SessionID: b.st.ID, ThreadID: b.st.ThreadID, RunID: run,
-				OutputKind: out.OutputKind, Text: text,
+				OutputKind: out.OutputKind, Text: text, Hops: created.Hops,
 			}
 			if out.OutputKind == event.OutputStructured {
 				msg.Structured = canonjson.Value(text)
 			}
-			body := event.NewBlob(b.st.ID, event.BlobDelivery, msg.Body())
-			addr, err := json.Marshal(targets[n], json.Deterministic(true))
+			body := event.NewBlob(b.st.ID, event.BlobDelivery, msg.Bytes(target, at))
+			addr, err := json.Marshal(target, json.Deterministic(true))
 			if err != nil {
 				return nil, nil, err
 			}
@@ -387,7 +414,7 @@ func (d *drive) deliveries(ctx context.Context, b *batch) ([]eventlog.Entry, []e
 				Stream: t.TargetID.Stream(), Expect: eventlog.AnyHead,
 				Events: []event.Event{{
 					SessionID: b.st.ID, UserID: b.st.UserID, RunID: run,
-					Data: &event.DeliveryEnqueued{Address: address.Ref, Body: body.Ref, DeliveryID: t.DeliveryID, Type: targets[n].Type},
+					Data: &event.DeliveryEnqueued{Address: address.Ref, Body: body.Ref, DeliveryID: t.DeliveryID, Type: target.Type},
 				}},
 			})
 		}
@@ -395,19 +422,28 @@ func (d *drive) deliveries(ctx context.Context, b *batch) ([]eventlog.Entry, []e
 	return entries, blobs, nil
 }
 
-// targetsOf gives the reply targets that the run captured. The run is the
-// active one of the committed state, or, when it began in this very batch,
-// still the head of its queue.
-func (d *drive) targetsOf(run event.RunID) ([]event.ReplyTarget, error) {
+// createdOf gives what the run captured. The run is the active one of the
+// committed state, or, when it began in this very batch, still the head of its queue.
+func (d *drive) createdOf(run event.RunID) (*event.RunCreated, error) {
 	if r := d.st.Active; r != nil && r.ID == run {
-		return r.Created.ReplyTargets, nil
+		return r.Created, nil
 	}
 	for _, q := range d.st.Queue {
 		if q.ID == run {
-			return q.Created.ReplyTargets, nil
+			return q.Created, nil
 		}
 	}
 	return nil, errors.New("engine: output of a run that the state does not know")
+}
+
+// targetOf finds a target among those that a run captured.
+func targetOf(d *event.RunCreated, user string, id event.TargetID) *event.ReplyTarget {
+	for i := range d.ReplyTargets {
+		if d.ReplyTargets[i].ID(user) == id {
+			return &d.ReplyTargets[i]
+		}
+	}
+	return nil
 }
 
 func (d *drive) outputText(ctx context.Context, b *batch, out *event.OutputEmitted) (string, error) {

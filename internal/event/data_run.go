@@ -1,11 +1,16 @@
 package event
 
-import "github.com/holdfast-dev/holdfast/internal/canonjson"
+import (
+	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+)
 
 // RunCreated holds the canonical input and everything else that shapes the run.
 type RunCreated struct {
 	Actor           string          `json:"actor,omitzero"`
 	Compaction      *Compaction     `json:"compaction,omitzero"` // absent: never
+	Hops            int             `json:"hops,omitzero"`       // how many runs answered into a session, one into the next, before this one
 	Idempotency     *IdempotencyKey `json:"idempotency,omitzero"`
 	Input           []InputItem     `json:"input"`
 	InputContract   string          `json:"input_contract,omitzero"` // digest of the contract that the input met
@@ -31,7 +36,25 @@ type IdempotencyKey struct {
 	Contract    string `json:"contract,omitzero"`
 	Fingerprint string `json:"fingerprint"`
 	KeyHash     string `json:"key_hash"`
-	Operation   string `json:"operation"`
+	// Operation says what the key is of. Of a submission it is unique within its
+	// session; of a connector (see ConnectorOperation) within the user, so that
+	// one event never makes runs in two sessions.
+	Operation string `json:"operation"`
+}
+
+// connectorPrefix begins the operation of a key that a connector gives.
+const connectorPrefix = "inbound:"
+
+// ConnectorOperation is the operation of the keys that a connector gives: the
+// ids of its events.
+func ConnectorOperation(name string) string { return connectorPrefix + name }
+
+// Connector names the connector that gave the key; empty: none did.
+func (k *IdempotencyKey) Connector() string {
+	if name, ok := strings.CutPrefix(k.Operation, connectorPrefix); ok {
+		return name
+	}
+	return ""
 }
 
 // InputItem is one item of a run's input. A text item has either Content or,

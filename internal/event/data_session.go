@@ -54,14 +54,6 @@ type RoutePolicy struct {
 	Route string `json:"route,omitzero"`
 }
 
-// ReplyTarget is where an answer goes. Secret is a name, never a value.
-type ReplyTarget struct {
-	Headers map[string]string `json:"headers,omitzero"`
-	Secret  string            `json:"secret,omitzero"`
-	Type    string            `json:"type"`
-	URL     string            `json:"url"`
-}
-
 // SessionUpdated changes settings. Changed names the members of Settings that
 // take the value given here; a named member without a value is cleared.
 type SessionUpdated struct {

@@ -15,6 +15,7 @@ type code struct {
 // codes are the problem codes of the interface. They are stable: clients decide
 // by them.
 var codes = map[string]code{
+	"already_replayed":                   {[]int{409}, "The delivery was replayed since it was a dead letter; `force` overrides it."},
 	"asset_not_found":                    {[]int{400, 404}, "There is no such asset that the caller may see (400: of the session's user, as an item of an input)."},
 	"asset_not_supported":                {[]int{400}, "The model of the chosen route does not take files of this kind. No run was made."},
 	"asset_quota":                        {[]int{429}, "The assets of the user would hold more than `limits.user_asset_bytes`."},
@@ -37,37 +38,66 @@ var codes = map[string]code{
 	"body_timeout":                       {[]int{408}, "The body of the request did not come in time."},
 	"body_too_large":                     {[]int{413}, "The body of the request is past `limits.request_bytes`."},
 	"call_not_in_doubt":                  {[]int{409}, "The run does not wait for a word on this call."},
+	"connector_busy":                     {[]int{429}, "The connector takes no more events now: `limits.rate` of it."},
+	"connector_not_found":                {[]int{404}, "There is no such connector."},
+	"connector_unavailable":              {[]int{503}, "A secret of the connector cannot be read now; the daemon's log has the cause."},
+	"event_conflict":                     {[]int{409}, "The id of the event was used with another body."},
+	"event_id_required":                  {[]int{422}, "The event has no id where the connector looks for one."},
+	"event_not_handled":                  {[]int{422}, "The connector refuses this kind of event."},
+	"mapping_failed":                     {[]int{422}, "The body lacks what the connector maps, or it is of another type; `issues` has the path."},
+	"reply_target_refused":               {[]int{422}, "The body names a reply target that the connector does not allow."},
+	"sender_unknown":                     {[]int{401}, "The request does not prove who sends it. What is wrong with the proof is told to nobody."},
+	"session_unavailable":                {[]int{503}, "The session that the connector feeds is not there."},
 	"cross_origin":                       {[]int{403}, "A browser sent the request for a page of another origin."},
+	"host_not_allowed":                   {[]int{421}, "The `Host` of the request is none of the daemon's names: loopback's, and those of `public_names`."},
+	"invalid_expiry":                     {[]int{400}, "The time at which the token is to end is none, is over, or is past `tokens.max_expiry`."},
+	"proxy_required":                     {[]int{403}, "The daemon takes requests from the proxies of `proxies` only."},
+	"rate_limited":                       {[]int{429}, "More requests than `limits.token_rate`, or without a token than `limits.peer_rate`; `Retry-After` says when to come again."},
+	"too_many_failures":                  {[]int{429}, "More tokens that are not good came from this address than `limits.auth_failures`; a good one still works."},
+	"too_many_requests":                  {[]int{429}, "`limits.requests` requests are being answered."},
+	"token_expired":                      {[]int{401}, "The token has expired."},
+	"token_in_query":                     {[]int{400}, "A token stands in the URL; it is sent in the header."},
 	"compaction_conflict":                {[]int{409}, "The session has a run that is not at its end, or is being compacted."},
 	"delivery_in_flight":                 {[]int{409}, "An attempt of the delivery is in flight; try again when it is over."},
 	"delivery_not_found":                 {[]int{404}, "There is no such delivery that the caller may see."},
+	"delivery_resolved":                  {[]int{409}, "A person said that the delivery is done with; `force` overrides it."},
 	"delivery_state_conflict":            {[]int{409}, "The delivery's status does not allow it."},
+	"filter_required":                    {[]int{400}, "The filter, which must have a member, is not there."},
 	"idempotency_conflict":               {[]int{409}, "The key was used with another request."},
 	"input_contract_not_set":             {[]int{404}, "The session has no input contract."},
 	"input_contract_schema_unsupported":  {[]int{400}, "The schema cannot be a contract; `issues` has every finding."},
-	"input_contract_violated":            {[]int{400}, "The input breaks the session's input contract; `issues` has the path. No run was made."},
+	"input_contract_violated":            {[]int{400, 422}, "The input breaks the session's input contract; `issues` has the path. No run was made."},
 	"input_too_large":                    {[]int{413}, "The input is past `limits.input_bytes`, or has too many items."},
 	"instructions_too_large":             {[]int{413}, "The instructions are too long."},
 	"internal":                           {[]int{500}, "A fault of the daemon; its log has the cause."},
 	"invalid_body":                       {[]int{400}, "The body is JSON, but not what the operation takes; `issues` has the path."},
 	"invalid_cursor":                     {[]int{400}, "The cursor is not one that this list gave, in this direction."},
+	"invalid_filter":                     {[]int{400}, "A member of the filter has a value that it cannot take; `issues` has the path."},
+	"invalid_limit":                      {[]int{400}, "`limit` is out of its bounds."},
+	"invalid_plan_token":                 {[]int{400}, "The plan token is not one that a dry run gave to this caller."},
+	"invalid_reason":                     {[]int{400}, "A reason is missing, or has more than 500 characters."},
+	"job_not_found":                      {[]int{404}, "There is no such job that the caller may see."},
+	"job_state_conflict":                 {[]int{409}, "The job is at its end."},
+	"plan_drifted":                       {[]int{409}, "The set of deliveries is not the one of the plan any more; `issues` say what came, went or changed."},
+	"plan_expired":                       {[]int{409}, "The plan was not started in time."},
+	"plan_mismatch":                      {[]int{409}, "The request contradicts what the plan was made with; `issues` has the path."},
 	"invalid_headers":                    {[]int{400}, "A header of a reply target cannot be set."},
 	"invalid_history_limit":              {[]int{400}, "`history_limit` is out of its bounds."},
 	"invalid_idempotency_key":            {[]int{400}, "The key is not one value of 1 to 255 visible ASCII characters."},
-	"invalid_input":                      {[]int{400}, "Neither `content` nor `input_items`, both, or an empty one."},
+	"invalid_input":                      {[]int{400, 422}, "Neither `content` nor `input_items`, both, or an empty one."},
 	"invalid_json":                       {[]int{400}, "The body, or `content`, is not one strict JSON value."},
 	"invalid_max_turns":                  {[]int{400}, "`max_turns` is out of its bounds."},
 	"invalid_metadata":                   {[]int{400}, "`metadata` is no JSON object, or too large."},
 	"invalid_model":                      {[]int{400}, "The name of the model is too long."},
 	"invalid_on_doubt":                   {[]int{400}, "`on_doubt` is neither `ask` nor `continue`."},
 	"invalid_parameter":                  {[]int{400}, "A query parameter or header has a value that it cannot take."},
-	"invalid_reply_target":               {[]int{400}, "A reply target is of an unknown type."},
+	"invalid_reply_target":               {[]int{400}, "A reply target is of an unknown type, or has not the form of its type."},
 	"invalid_resolution":                 {[]int{400}, "The resolution is none of `completed`, `failed` and `retry`."},
 	"invalid_role":                       {[]int{400}, "The role is none of `reader`, `operator` and `admin`."},
 	"invalid_session_id":                 {[]int{400}, "The caller's id for the session has not the form of one."},
 	"invalid_token":                      {[]int{401}, "The token is not known, or was revoked."},
 	"invalid_tools":                      {[]int{400}, "`tools` is no list of names."},
-	"invalid_url":                        {[]int{400}, "The URL of a reply target cannot be used."},
+	"invalid_url":                        {[]int{400, 422}, "The URL of a reply target cannot be used."},
 	"invalid_user_id":                    {[]int{400}, "`user_id` has not the form of one."},
 	"method_not_allowed":                 {[]int{405}, "The path takes other methods; `Allow` names them."},
 	"metrics_unavailable":                {[]int{503}, "The figures cannot be given now."},
@@ -98,8 +128,14 @@ var codes = map[string]code{
 	"session_not_found":                  {[]int{404}, "There is no such session that the caller may see."},
 	"settings_conflict":                  {[]int{409}, "The session is being changed by others; try again."},
 	"stopping":                           {[]int{503}, "The daemon is stopping; try again when it is back."},
+	"storage_full":                       {[]int{507}, "There is no room on the disk, or less than `store.reserve`; nothing was taken. Make room: the daemon goes on by itself. What ends work (cancel, resolve, erase) is taken as long as anything can be written."},
+	"store_damaged":                      {[]int{503}, "The daemon's database is damaged: nothing more is written, what can be read is served. The operator has to restore a backup."},
 	"store_unavailable":                  {[]int{503}, "The daemon cannot reach its database, or cannot write, now; try again, under an `Idempotency-Key` where work must not be done twice."},
-	"target_not_allowed":                 {[]int{400}, "The address of a reply target is not public and not in `targets.allow_private`."},
+	"target_not_allowed":                 {[]int{400, 422}, "The address of a reply target is not public and not in `targets.allow_private`; or the configuration does not allow its receiver or subject."},
+	"target_not_configured":              {[]int{400}, "A reply target names a server, folder or plugin that the configuration does not have, or the standard output, which is closed."},
+	"too_many_tests":                     {[]int{429}, "Too many test deliveries are in flight."},
+	"secret_unavailable":                 {[]int{409}, "A secret that is needed now cannot be read."},
+	"signing_key_not_found":              {[]int{404}, "No secret of this name holds an ed25519 key."},
 	"target_not_found":                   {[]int{404}, "There is no such target that the caller may see."},
 	"thread_id_too_large":                {[]int{413}, "`thread_id` is too long."},
 	"timeout":                            {[]int{503}, "The request was given up; its outcome is not known."},
@@ -126,10 +162,11 @@ var (
 	inputCodes   = []string{"input_contract_schema_unsupported"}
 	outputCodes  = []string{"output_contract_schema_unsupported"}
 	routeCodes   = []string{"unknown_route", "invalid_model"}
-	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "signing_secret_required", "unknown_secret"}
+	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "target_not_configured", "signing_secret_required", "unknown_secret", "secret_unavailable", "session_not_found", "session_erased", "session_closed"}
 	changeCodes  = []string{"session_closed", "settings_conflict"}
 	assetCodes   = []string{"asset_quota", "asset_too_large", "empty_asset", "unsupported_asset_type"}
-	replayCodes  = []string{"delivery_state_conflict"}
+	replayCodes  = slices.Concat([]string{"delivery_state_conflict", "already_replayed", "delivery_resolved", "delivery_in_flight", "invalid_reason"}, addressCodes)
+	addressCodes = []string{"invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "signing_secret_required", "unknown_secret"}
 	streamsCodes = []string{"too_many_streams"}
 )
 
@@ -155,6 +192,10 @@ var codesOf = map[string][]string{
 	"getAssetBytes":        {"too_many_uploads"},
 	"submitRun": slices.Concat(routeCodes, targetCodes, streamsCodes, assetCodes, []string{"asset_not_found", "asset_not_supported", "invalid_input", "input_too_large", "input_contract_violated", "invalid_idempotency_key", "idempotency_conflict",
 		"invalid_max_turns", "invalid_metadata", "queue_full", "session_busy", "session_closed", "unknown_tool", "settings_conflict"}),
+	"receiveEvent": slices.Concat(routeCodes, slices.DeleteFunc(slices.Clone(targetCodes), func(code string) bool { return code == "session_erased" }), []string{"connector_not_found", "connector_busy", "connector_unavailable", "event_conflict", "event_id_required", "event_not_handled", "mapping_failed",
+		"reply_target_refused", "sender_unknown", "session_unavailable", "invalid_json", "unsupported_media_type", "body_too_large", "input_contract_violated", "invalid_input", "input_too_large",
+		"queue_full", "session_busy", "session_closed", "unknown_tool"}),
+	"testConnector":    {"connector_not_found", "connector_unavailable"},
 	"getRun":           streamsCodes,
 	"streamRun":        streamsCodes,
 	"streamSession":    streamsCodes,
@@ -163,8 +204,13 @@ var codesOf = map[string][]string{
 	"getBlob":          {"blob_not_found"},
 	"getSessionDiff":   {"run_not_found", "no_snapshots", "snapshot_elsewhere", "snapshot_gone", "diff_too_wide", "diff_busy"},
 	"replayDelivery":   replayCodes,
-	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
-	"createToken":      {"invalid_role", "name_too_large"},
+	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight", "invalid_reason"},
+	"replayDeliveries": {"filter_required", "invalid_filter", "invalid_limit", "invalid_reason", "invalid_plan_token", "plan_expired", "plan_mismatch", "plan_drifted", "wrong_user", "invalid_user_id"},
+	"cancelJob":        {"job_state_conflict", "invalid_reason"},
+	"testTarget":       slices.Concat(targetCodes, []string{"too_many_tests", "wrong_user"}),
+	"getSigningKey":    {"signing_key_not_found", "secret_unavailable"},
+	"createToken":      {"invalid_role", "invalid_expiry", "name_too_large"},
+	"listAudit":        {"unbound_token_required"},
 	"putSecret":        {"invalid_secret_name", "invalid_secret", "invalid_hosts", "invalid_former_for", "secret_too_large", "secret_conflict", "secret_in_configuration", "too_many_versions", "too_many_secrets", "no_master_key"},
 	"rekeySecrets":     {"unbound_token_required", "secret_unreadable", "no_master_key"},
 	"readyz":           {"not_ready"},
@@ -174,20 +220,26 @@ var codesOf = map[string][]string{
 
 // pathCodes are those of what a path names.
 var pathCodes = map[string][]string{
-	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"}, "name": {"secret_not_found"},
+	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"}, "j": {"job_not_found"}, "secret": {"secret_not_found"},
 }
 
 // everyCodes are those that an operation may always answer with, as trouble on the daemon's side.
-var everyCodes = []string{"internal", "store_unavailable", "stopping", "timeout"}
+var everyCodes = []string{"internal", "store_damaged", "store_unavailable", "stopping", "timeout"}
 
 // problemCodes lists the codes that the operation may answer with, by status.
 func (rt *route) problemCodes() map[int][]string {
-	names := append([]string{"invalid_parameter", "unknown_parameter"}, codesOf[rt.id]...)
+	names := append([]string{"invalid_parameter", "unknown_parameter", "cross_origin", "host_not_allowed", "proxy_required", "token_in_query", "rate_limited"}, codesOf[rt.id]...)
 	if rt.role > public {
-		names = append(names, "token_required", "invalid_token", "role_required")
+		names = append(names, "token_required", "invalid_token", "role_required", "token_expired", "too_many_failures")
+		if !rt.stream {
+			names = append(names, "too_many_requests")
+		}
 	}
 	if rt.method != "GET" {
-		names = append(names, "cross_origin")
+		names = append(names, "storage_full")
+	}
+	if rt.method != "GET" && !rt.action.raw {
+		names = append(names, "unsupported_media_type")
 	}
 	if rt.action.body != nil {
 		names = append(names, "invalid_json", "invalid_body", "body_timeout", "body_too_large", "unsupported_media_type")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
@@ -51,6 +52,9 @@ func TestCodes(t *testing.T) {
 	note("input_contract_violated", 400)
 	for _, setting := range []string{"input_contract", "output_contract", "route_policy"} {
 		note(setting+"_not_set", 404)
+	}
+	for _, code := range []string{inbound.CodeMapping, inbound.CodeEventID, inbound.CodeTarget, inbound.CodeUnhandled} {
+		note(code, 422)
 	}
 	note("internal", 500)
 	used := map[string]bool{"method_not_allowed": true, "not_found": true} // no operation's: they come where there is none
@@ -122,7 +126,7 @@ func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 		switch fun := call.Fun.(type) {
 		case *ast.Ident:
 			if fun.Name == "withStatus" && len(call.Args) == 2 {
-				status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
+				status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405, "StatusMisdirectedRequest": 421, "StatusUnprocessableEntity": 422}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
 				if status == 0 {
 					t.Fatalf("%s: a status that this test does not know", file)
 				}
@@ -152,5 +156,5 @@ func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 
 func problemKind(name string) problem.Kind {
 	return map[string]problem.Kind{"Invalid": problem.Invalid, "Unauthenticated": problem.Unauthenticated, "Forbidden": problem.Forbidden, "NotFound": problem.NotFound,
-		"Conflict": problem.Conflict, "Gone": problem.Gone, "TooLarge": problem.TooLarge, "Limited": problem.Limited, "Unavailable": problem.Unavailable, "Internal": problem.Internal}[name]
+		"Conflict": problem.Conflict, "Gone": problem.Gone, "TooLarge": problem.TooLarge, "Limited": problem.Limited, "Unavailable": problem.Unavailable, "Full": problem.Full, "Internal": problem.Internal}[name]
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -29,7 +30,7 @@ import (
 
 // world is the door over a real store, on loopback.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	store   *sqlite.Store
 	hub     *live.Hub
 	handler *Handler
@@ -67,7 +68,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 }
 
 // newDoor is a world that listens nowhere.
-func newDoor(t *testing.T, change ...func(*Config)) *world {
+func newDoor(t testing.TB, change ...func(*Config)) *world {
 	t.Helper()
 	w := &world{t: t, hub: &live.Hub{}, stop: make(chan struct{}), logs: &lockedBuffer{}, dir: t.TempDir()}
 	var err error
@@ -86,10 +87,15 @@ func newDoor(t *testing.T, change ...func(*Config)) *world {
 		}
 	})
 	cfg := Config{
+		Audit: eventlog.Audited{Log: w.store}, AuthFailures: 1_000_000, PeerRate: 1_000_000, // tests of these say otherwise
 		Store: w.store, Hub: w.hub, Version: "test", Logger: slog.New(slog.NewTextHandler(w.logs, nil)), Stopping: w.stop,
-		Admission: admissionOf(t, w.store, admission.Limits{}), Secrets: slotsOf(t, w.store),
+		Admission: admissionOf(t, w.store, admission.Limits{}), Secrets: slotsOf(t, w.store), SigningKey: signingKey,
 		Routes: []api.Route{{Name: "main", Provider: "scripted", Model: "m", Default: true}},
 		Tools:  []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw(`{"type":"object"}`)}},
+	}
+	for _, user := range []string{"ann", "bob"} {
+		cfg.Connectors.List = append(cfg.Connectors.List, connectorOf(t, user, inbound.Spec{
+			Name: "hub-of-" + user, Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Fresh: true}))
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -100,7 +106,21 @@ func newDoor(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-func admissionOf(t *testing.T, store *sqlite.Store, limits admission.Limits) *admission.Admission {
+// hubSecret is the secret of every connector here.
+const hubSecret = "secret-of-the-hub"
+
+// connectorOf makes a connector of a user, whose sessions have no settings.
+func connectorOf(t testing.TB, user string, spec inbound.Spec) Connector {
+	t.Helper()
+	rules, err := inbound.Compile(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Connector{Rules: rules, User: user, Template: "event", Session: &api.CreateSession{},
+		Secrets: func(context.Context) ([]string, error) { return []string{"older", hubSecret}, nil }}
+}
+
+func admissionOf(t testing.TB, store *sqlite.Store, limits admission.Limits) *admission.Admission {
 	t.Helper()
 	tools, err := tool.NewSet()
 	if err != nil {
@@ -113,12 +133,29 @@ func admissionOf(t *testing.T, store *sqlite.Store, limits admission.Limits) *ad
 			}
 			return event.Route{Name: "main", Provider: "scripted", Model: orDefault(model, "m")}, nil
 		},
-		CheckTarget: func(t event.ReplyTarget) error {
+		CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) {
 			if t.Type != "webhook" {
-				return problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
+				return t, problem.New(problem.Invalid, "invalid_reply_target", "type must be webhook")
 			}
-			return nil
+			if strings.Contains(t.URL, "blocked.test") {
+				return t, problem.New(problem.Invalid, "target_not_allowed", "no public address")
+			}
+			return t, nil
+		},
+		TryTarget: func(_ context.Context, _ string, _ event.DeliveryID, t event.ReplyTarget, _ []byte) admission.Tried {
+			if strings.Contains(t.URL, "down") {
+				return admission.Tried{Code: "http_503", Status: 503, Detail: "the receiver answered with status 503", Excerpt: []byte("later")}
+			}
+			return admission.Tried{Delivered: true, Status: 204}
 		}})
+}
+
+// signingKey is one key, of the secret named hook.
+func signingKey(_ context.Context, _, secret string) ([]string, error) {
+	if secret != "hook" {
+		return nil, problem.New(problem.NotFound, "signing_key_not_found", "no secret of this name holds an ed25519 key")
+	}
+	return []string{"whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="}, nil
 }
 
 // token stores a token and gives its text.
@@ -136,7 +173,7 @@ func (w *world) token(role, user string) string {
 
 // reply is an answer, read whole.
 type reply struct {
-	t      *testing.T
+	t      testing.TB
 	status int
 	header http.Header
 	body   []byte
@@ -270,8 +307,9 @@ func (w *world) finish(r *api.Run, out *event.OutputEmitted) event.DeliveryID {
 	of := func(d event.Data) event.Event {
 		return event.Event{SessionID: event.SessionID(r.SessionID), UserID: r.UserID, RunID: event.RunID(r.ID), Data: d}
 	}
-	w.appendTo(target.Stream(), []event.Blob{body},
-		of(&event.DeliveryEnqueued{Address: body.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"}),
+	address := event.NewBlob(event.SessionID(r.SessionID), event.BlobDelivery, []byte(`{"type":"webhook","url":"https://hook.test/`+r.ID+`"}`))
+	w.appendTo(target.Stream(), []event.Blob{body, address},
+		of(&event.DeliveryEnqueued{Address: address.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"}),
 		of(&event.DeliveryAttemptStarted{Attempt: 1, Cycle: 1, DeliveryID: id}),
 		of(&event.DeliveryAttemptFailed{Attempt: 1, Code: "http_500", DeliveryID: id, Status: 500}),
 		of(&event.DeliveryDeadLettered{Attempts: 1, Code: "http_500", DeliveryID: id}))
@@ -312,7 +350,11 @@ func conforms(h *Handler, req *http.Request, r *reply) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	answers := d.doc["paths"].(map[string]any)[path].(map[string]any)[strings.ToLower(method)].(map[string]any)["responses"].(map[string]any)
+	operation, ok := d.doc["paths"].(map[string]any)[path].(map[string]any)[strings.ToLower(method)].(map[string]any)
+	if !ok && r.status == http.StatusMethodNotAllowed {
+		return nil
+	}
+	answers := operation["responses"].(map[string]any)
 	status := fmt.Sprint(r.status)
 	answer, ok := answers[status].(map[string]any)
 	if !ok {

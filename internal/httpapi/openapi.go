@@ -76,7 +76,11 @@ func (s *schemas) operation(rt *route) object {
 		op["requestBody"] = object{"required": !allOptional(t), "content": object{"application/json": object{"schema": s.of(t)}}}
 	}
 	if rt.action.raw {
-		op["requestBody"] = object{"required": true, "content": object{octets: object{"schema": object{}}}}
+		media := octets
+		if rt.id == "receiveEvent" {
+			media = "application/json"
+		}
+		op["requestBody"] = object{"required": true, "content": object{media: object{"schema": object{}}}}
 	}
 	answers := object{}
 	for _, a := range rt.answers {
@@ -123,7 +127,10 @@ var pathTexts = map[string]string{
 	"r": "A run: its `run_…` id.", "d": "A delivery: its `dlv_…` id.", "t": "A token: its `tok_…` id.",
 	"a":      "An asset: its `ast_…` id.",
 	"target": "A receiver: its `tgt_…` id.",
-	"name":   "The name of a secret slot: [A-Za-z0-9_-]{1,64}.",
+	"name":   "A connector: its name in the configuration.",
+	"secret": "The name of a secret slot: [A-Za-z0-9_-]{1,64}.",
+	"key":    "The name of a secret.",
+	"j":      "A job: its `job_…` id.",
 	"ref":    "A digest (`sha256:…`).",
 }
 
@@ -150,9 +157,9 @@ func (rt *route) pathNames() []string {
 // problems lists the statuses of the problems that the operation may answer with.
 func (rt *route) problems() []int {
 	list := slices.Clone(rt.fails)
-	list = append(list, 400)
+	list = append(list, 400, 403, 421, 429)
 	if rt.role > public {
-		list = append(list, 401, 403)
+		list = append(list, 401)
 	}
 	if strings.Contains(rt.path, "{") {
 		list = append(list, 404)
@@ -164,7 +171,10 @@ func (rt *route) problems() []int {
 		list = append(list, 408, 413)
 	}
 	if rt.method != "GET" {
-		list = append(list, 403)
+		list = append(list, 403, 507)
+	}
+	if rt.method != "GET" && !rt.action.raw {
+		list = append(list, 415)
 	}
 	slices.Sort(list)
 	return slices.Compact(list)

@@ -30,15 +30,15 @@ var pSlot = param{"user_id", "query", "string", "Whose slot is meant. Absent: th
 
 func secretRoutes() []route {
 	return []route{
-		{method: "PUT", path: "/v1/secrets/{name}", id: "putSecret", role: operator, summary: "Set a secret slot",
+		{method: "PUT", path: "/v1/secrets/{secret}", id: "putSecret", role: operator, summary: "Set a secret slot",
 			notes: "Another value is a new version; the one before counts for 24 hours more (`slots.former_for`), so that both sign. The same value again changes nothing. The daemon's own slots, which the configuration may refer to, want an administrator. " +
 				"A secret is sent to the hosts that it names and to no other (`secret_not_for_host`).",
 			params: []param{pSlot}, action: takes(putSecret), answers: []answer{gives[api.Secret](201, "The slot, which is new."), gives[api.Secret](200, "The slot as it is now.")}, fails: []int{409, 413, 429, 503}},
 		{method: "GET", path: "/v1/secrets", id: "listSecrets", role: operator, summary: "List secret slots, by user and name",
 			notes: "Never their values.", params: []param{pLimit, pCursor, pOwner}, action: plain(listSecrets), answers: []answer{gives[api.List[api.Secret]](200, "A page.")}},
-		{method: "GET", path: "/v1/secrets/{name}", id: "getSecret", role: operator, summary: "Read what is known of a secret slot",
+		{method: "GET", path: "/v1/secrets/{secret}", id: "getSecret", role: operator, summary: "Read what is known of a secret slot",
 			notes: "Never its value.", params: []param{pSlot}, action: plain(getSecret), answers: []answer{gives[api.Secret](200, "The slot as it is now.")}},
-		{method: "DELETE", path: "/v1/secrets/{name}", id: "deleteSecret", role: operator, summary: "Delete a secret slot, all its versions",
+		{method: "DELETE", path: "/v1/secrets/{secret}", id: "deleteSecret", role: operator, summary: "Delete a secret slot, all its versions",
 			params: []param{pSlot}, action: plain(deleteSecret), answers: []answer{{status: 204, text: "Deleted."}}},
 		{method: "POST", path: "/v1/rekey-secrets", id: "rekeySecrets", role: admin, summary: "Seal secret slots anew under the current master key",
 			notes:  "One step of at most 100 versions; repeat it until `left` is 0. It may stop and go on at any time. Of a token that is bound to a user it is refused (`unbound_token_required`).",
@@ -74,7 +74,7 @@ func putSecret(c *call, req *api.PutSecret) error {
 	if err != nil {
 		return err
 	}
-	s := slots.Setting{Owner: owner, Name: c.r.PathValue("name"), Value: secret.New(req.Value), Generate: req.Generate, Hosts: req.Hosts, Actor: c.who.Actor}
+	s := slots.Setting{Owner: owner, Name: c.r.PathValue("secret"), Value: secret.New(req.Value), Generate: req.Generate, Hosts: req.Hosts, Actor: c.who.Actor}
 	if req.FormerFor != nil {
 		d, err := time.ParseDuration(*req.FormerFor)
 		if err != nil {
@@ -166,7 +166,7 @@ func getSecret(c *call) error {
 	if err != nil {
 		return err
 	}
-	rows, err := room.Get(c.ctx(), owner, c.r.PathValue("name"))
+	rows, err := room.Get(c.ctx(), owner, c.r.PathValue("secret"))
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func deleteSecret(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := room.Delete(c.ctx(), owner, c.r.PathValue("name"), c.who.Actor); err != nil {
+	if err := room.Delete(c.ctx(), owner, c.r.PathValue("secret"), c.who.Actor); err != nil {
 		return err
 	}
 	return c.noContent()

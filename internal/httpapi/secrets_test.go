@@ -13,7 +13,7 @@ import (
 )
 
 // slotsOf is a room of secrets whose key is the same in every telling.
-func slotsOf(t *testing.T, store eventlog.Secrets) *slots.Room {
+func slotsOf(t testing.TB, store eventlog.Secrets) *slots.Room {
 	t.Helper()
 	k, err := seal.ParseKey(strings.Repeat("A", 43))
 	if err != nil {

@@ -344,8 +344,8 @@ func (g *Guard) Client(timeout time.Duration) *http.Client {
 			TLSHandshakeTimeout:    g.config.TLSTimeout,
 			MaxResponseHeaderBytes: g.config.MaxHeaderBytes,
 			DisableCompression:     true,
-			MaxIdleConns:           64,
-			MaxIdleConnsPerHost:    4,
+			MaxIdleConns:           256,
+			MaxIdleConnsPerHost:    32, // as many as deliveries in flight: targets may share a host
 			IdleConnTimeout:        60 * time.Second,
 		},
 	}

@@ -86,7 +86,7 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 	case *event.SessionClosed:
 		set(derived.Sessions, session, str("status", Closed), str("updated_at", at))
 	case *event.SessionErased:
-		for _, t := range []derived.Table{derived.Sessions, derived.Aliases, derived.Runs, derived.Queue, derived.Idempotency, derived.ToolStarts, derived.AssetUses} {
+		for _, t := range []derived.Table{derived.Sessions, derived.Aliases, derived.Runs, derived.Queue, derived.Idempotency, derived.Inbound, derived.ToolStarts, derived.AssetUses} {
 			remove(t, session)
 		}
 		insert(derived.Sessions, session, str("user_id", e.UserID), str("status", Erased), str("updated_at", at))
@@ -100,7 +100,10 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 				insert(derived.AssetUses, append(run[:2:2], str("asset_id", string(it.Asset.ID))), str("user_id", e.UserID))
 			}
 		}
-		if k := d.Idempotency; k != nil {
+		if k := d.Idempotency; k != nil && k.Connector() != "" {
+			insert(derived.Inbound, []derived.Col{str("user_id", e.UserID), str("connector", k.Connector()), str("event_hash", k.KeyHash)},
+				str("fingerprint", k.Fingerprint), session[0], run[1])
+		} else if k != nil {
 			insert(derived.Idempotency, []derived.Col{session[0], str("operation", k.Operation), str("key_hash", k.KeyHash)},
 				str("fingerprint", k.Fingerprint), str("contract", k.Contract), run[1])
 		}

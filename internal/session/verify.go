@@ -106,8 +106,8 @@ func (s *State) wrong(w *script, why string) {
 // complete emits the output and ends the run in the same append (I-24).
 func (s *State) complete(w *script, out *event.OutputEmitted) {
 	r := s.Active
-	for _, t := range r.Created.ReplyTargets {
-		id := event.TargetIDFor(s.UserID, t.Type, t.URL)
+	for i := range r.Created.ReplyTargets {
+		id := r.Created.ReplyTargets[i].ID(s.UserID)
 		if slices.ContainsFunc(out.Targets, func(x event.TargetRef) bool { return x.TargetID == id }) {
 			continue // one receiver named twice is told once
 		}

@@ -22,7 +22,7 @@ var _ daemon.Store = (*port)(nil)
 
 var (
 	errFault = errors.New("a fault that was put in")
-	errFull  = errors.New("the disk is full")
+	errFull  = eventlog.Full(errors.New("a fault that was put in"), false)
 	errSplit = errors.New("the store cannot be reached")
 )
 
@@ -240,6 +240,12 @@ func (p *port) Idempotency(ctx context.Context, s event.SessionID, operation, ke
 	})
 }
 
+func (p *port) Inbound(ctx context.Context, user, connector, hash string) (eventlog.InboundRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "event of "+connector), func(ctx context.Context) (eventlog.InboundRow, error) {
+		return p.under.Inbound(ctx, user, connector, hash)
+	})
+}
+
 func (p *port) Pending(ctx context.Context, s event.SessionID, most int) (int, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "pending", s), func(ctx context.Context) (int, error) { return p.under.Pending(ctx, s, most) })
 }
@@ -262,12 +268,50 @@ func (p *port) NextDelivery(ctx context.Context, t event.TargetID) (eventlog.Del
 	return do(ctx, p, reads, name(ctx, p.n, "next-delivery", t), func(ctx context.Context) (eventlog.DeliveryRow, error) { return p.under.NextDelivery(ctx, t) })
 }
 
+func (p *port) Ahead(ctx context.Context, t event.TargetID, q eventlog.Ahead) ([]eventlog.Outgoing, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "ahead", t), func(ctx context.Context) ([]eventlog.Outgoing, error) {
+		return p.under.Ahead(ctx, t, q)
+	})
+}
+
+func (p *port) TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "target-state", id), func(ctx context.Context) (eventlog.TargetState, error) { return p.under.TargetState(ctx, id) })
+}
+
+func (p *port) Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, pg eventlog.Page) ([]eventlog.AttemptRow, string, error) {
+	return paged(ctx, p, "attempts", func(ctx context.Context) ([]eventlog.AttemptRow, string, error) {
+		return p.under.Attempts(ctx, t, id, pg)
+	})
+}
+
 func (p *port) Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "target", id), func(ctx context.Context) (eventlog.TargetRow, error) { return p.under.Target(ctx, id) })
 }
 
 func (p *port) Targets(ctx context.Context, f eventlog.TargetFilter, pg eventlog.Page) ([]eventlog.TargetRow, string, error) {
 	return paged(ctx, p, "targets", func(ctx context.Context) ([]eventlog.TargetRow, string, error) { return p.under.Targets(ctx, f, pg) })
+}
+
+func (p *port) Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]eventlog.ReplayRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "replays", id), func(ctx context.Context) ([]eventlog.ReplayRow, error) { return p.under.Replays(ctx, t, id, limit) })
+}
+
+func (p *port) SettledDeliveries(ctx context.Context, status string, before time.Time, limit int) ([]eventlog.DeliveryRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "settled", status), func(ctx context.Context) ([]eventlog.DeliveryRow, error) {
+		return p.under.SettledDeliveries(ctx, status, before, limit)
+	})
+}
+
+func (p *port) Job(ctx context.Context, id event.JobID) (eventlog.JobRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "job", id), func(ctx context.Context) (eventlog.JobRow, error) { return p.under.Job(ctx, id) })
+}
+
+func (p *port) Jobs(ctx context.Context, f eventlog.JobFilter, pg eventlog.Page) ([]eventlog.JobRow, string, error) {
+	return paged(ctx, p, "jobs", func(ctx context.Context) ([]eventlog.JobRow, string, error) { return p.under.Jobs(ctx, f, pg) })
+}
+
+func (p *port) UnfinishedJobs(ctx context.Context) ([]event.JobID, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "unfinished-jobs"), p.under.UnfinishedJobs)
 }
 
 func (p *port) PendingTargets(ctx context.Context) ([]event.TargetID, error) {
@@ -375,6 +419,15 @@ func (p *port) AddToken(ctx context.Context, t eventlog.TokenRow) error {
 
 func (p *port) TokenByHash(ctx context.Context, hash string) (eventlog.TokenRow, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "token"), func(ctx context.Context) (eventlog.TokenRow, error) { return p.under.TokenByHash(ctx, hash) })
+}
+
+func (p *port) TokenByID(ctx context.Context, id string) (eventlog.TokenRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "token"), func(ctx context.Context) (eventlog.TokenRow, error) { return p.under.TokenByID(ctx, id) })
+}
+
+func (p *port) TouchTokens(ctx context.Context, used map[string]time.Time) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "touch-tokens"), func(ctx context.Context) (none, error) { return none{}, p.under.TouchTokens(ctx, used) })
+	return err
 }
 
 func (p *port) ListTokens(ctx context.Context) ([]eventlog.TokenRow, error) {

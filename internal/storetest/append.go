@@ -128,6 +128,48 @@ func (s *suite) watchFeed(ctx context.Context, stop *atomic.Bool) error {
 	}
 }
 
+// Events of several sessions go behind each other into one stream by one append.
+func testFollows(t *testing.T, s *suite) {
+	a, b := s.session("ann"), s.session("ben")
+	target := event.TargetIDFor("ann", "webhook", "a")
+	x, y := s.enqueue(a, s.run("ann", a), target), s.enqueue(b, s.run("ben", b), target)
+	one := event.Event{SessionID: a, UserID: "ann", RunID: "run_1", Data: &event.DeliveryDelivered{DeliveryID: x, Status: 200}}
+	two := event.Event{SessionID: b, UserID: "ben", RunID: "run_2", Data: &event.DeliveryAttemptStarted{DeliveryID: y, Attempt: 1}}
+	entries := []eventlog.Entry{
+		{Stream: target.Stream(), Expect: eventlog.AnyHead, Claim: true, Events: []event.Event{one}}, {Stream: target.Stream(), Expect: eventlog.AnyHead, Follows: true, Events: []event.Event{two, two}},
+	}
+	stamps, err := s.Append(t.Context(), eventlog.Append{Entries: entries})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(stamps) != 2 || stamps[0].Head != 3 || stamps[1].Head != 5 || stamps[0].Epoch != 1 || stamps[1].Epoch != 1 {
+		t.Errorf("%+v", stamps)
+	}
+	events, err := s.Read(t.Context(), target.Stream(), 2, 10)
+	if err != nil || len(events) != 3 || events[0].SessionID != a || events[1].SessionID != b || events[2].UserID != "ben" || events[2].Epoch != 1 {
+		t.Errorf("%+v %v", events, err)
+	}
+	if row, err := s.Delivery(t.Context(), y); err != nil || row.Attempts != 2 {
+		t.Errorf("%+v %v", row, err)
+	}
+	// One refused condition refuses all of it.
+	bad := eventlog.Append{Entries: slices.Clone(entries), Require: []eventlog.Condition{{Table: derived.Outbox, Where: []derived.Col{{Name: "target_id", Value: string(target)}}, Absent: true}}}
+	if _, err := s.Append(t.Context(), bad); err == nil || s.head(target.Stream()).Seq != 5 {
+		t.Errorf("%v, head %d", err, s.head(target.Stream()).Seq)
+	}
+	first, owned, elsewhere := slices.Clone(entries)[1:], slices.Clone(entries), slices.Clone(entries)
+	owned[1].Node = "n"
+	elsewhere[0].Stream = a.Stream()
+	for name, list := range map[string][]eventlog.Entry{"nothing before it": first, "says more": owned, "another stream before it": elsewhere} {
+		var malformed *eventlog.MalformedError
+		if _, err := s.Append(t.Context(), eventlog.Append{Entries: list}); !errors.As(err, &malformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.must(command(target.Stream(), one))
+	s.sound()
+}
+
 // I-02
 func testTwoStreams(t *testing.T, s *suite) {
 	id := s.session("ann")
@@ -327,6 +369,63 @@ func testDuplicates(t *testing.T, s *suite) {
 		t.Fatalf("%d events", len(all))
 	}
 	_, err = s.Idempotency(t.Context(), id, "submit", "other")
+	refused(t, err, eventlog.ErrNotFound)
+	s.sound()
+}
+
+// I-07: one event of a connector makes one run, whichever session each of its
+// posts would make, and nothing is left of the others.
+func testInbound(t *testing.T, s *suite) {
+	const n = 20
+	post := func(user, connector string, id event.SessionID, run event.RunID) error {
+		d := runCreated("hello")
+		d.Idempotency = &event.IdempotencyKey{Fingerprint: "f", KeyHash: "e1", Operation: event.ConnectorOperation(connector)}
+		_, err := s.Append(within(t), command(id.Stream(), draft(user, id, "", &event.SessionCreated{}), draft(user, id, run, d)))
+		return err
+	}
+	sessions, runs := make([]event.SessionID, n), make([]event.RunID, n)
+	for i := range runs {
+		sessions[i], runs[i] = newID(t, event.NewSessionID), newID(t, event.NewRunID)
+	}
+	var won, winner atomic.Int32
+	err := inParallel(n, func(i int) error {
+		err := post("ann", "hub", sessions[i], runs[i])
+		if err == nil {
+			won.Add(1)
+			winner.Store(int32(i))
+			return nil
+		}
+		if dup := (*eventlog.DuplicateError)(nil); !errors.As(err, &dup) || dup.Table != derived.Inbound {
+			return fmt.Errorf("refused with %w", err)
+		}
+		if row, err := s.Inbound(t.Context(), "ann", "hub", "e1"); err != nil || row.RunID == "" || row.Fingerprint != "f" {
+			return fmt.Errorf("after a refusal: %+v %w", row, err)
+		}
+		return nil
+	})
+	if err != nil || won.Load() != 1 {
+		t.Fatalf("%d of %d equal events committed, %v", won.Load(), n, err)
+	}
+	w := winner.Load()
+	if row, err := s.Inbound(t.Context(), "ann", "hub", "e1"); err != nil || row.RunID != runs[w] || row.SessionID != sessions[w] {
+		t.Fatalf("event leads to %+v %v", row, err)
+	}
+	for i := range sessions {
+		if _, err := s.Session(t.Context(), sessions[i]); (err == nil) != (i == int(w)) {
+			t.Fatalf("session %d of %d (winner %d): %v", i, n, w, err)
+		}
+	}
+	// Users and connectors are apart.
+	for _, of := range [][2]string{{"ben", "hub"}, {"ann", "lab"}} {
+		if err := post(of[0], of[1], newID(t, event.NewSessionID), newID(t, event.NewRunID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.Inbound(t.Context(), "ann", "hub", "e2")
+	refused(t, err, eventlog.ErrNotFound)
+	s.sound()
+	s.must(eventlog.Append{Entries: command(sessions[w].Stream(), draft("ann", sessions[w], "", &event.SessionErased{})).Entries, Erase: sessions[w]})
+	_, err = s.Inbound(t.Context(), "ann", "hub", "e1")
 	refused(t, err, eventlog.ErrNotFound)
 	s.sound()
 }

@@ -67,7 +67,7 @@ func NewSecret(random io.Reader) (string, error) {
 	return secretPrefix + base64.StdEncoding.EncodeToString(secret[:]), nil
 }
 
-// Sign returns one entry of the signature header: `v1,` and the base64 form of
+// Sign returns one symmetric entry of the signature header: `v1,` and the base64 form of
 // HMAC-SHA256 over `id.timestamp.body`, the timestamp in Unix seconds.
 func Sign(id string, timestamp time.Time, body, secret []byte) string {
 	return version + mac(id, strconv.FormatInt(timestamp.Unix(), 10), body, secret)
@@ -89,23 +89,9 @@ func mac(id, timestamp string, body, secret []byte) string {
 // The error is ErrHeaders, ErrTimestamp or ErrSignature. A good signature does
 // not say that the delivery is new: whoever must act once keeps the webhook-id.
 func Verify(headers http.Header, body, secret []byte, now time.Time, tolerance time.Duration) error {
-	id, ok1 := single(headers, HeaderID, maxID)
-	stamp, ok2 := single(headers, HeaderTimestamp, 20)
-	signatures, ok3 := single(headers, HeaderSignature, maxSignature)
-	if !ok1 || !ok2 || !ok3 || !validID(id) {
-		return ErrHeaders
-	}
-	seconds, err := strconv.ParseInt(stamp, 10, 64)
-	if err != nil || strconv.FormatInt(seconds, 10) != stamp {
-		return ErrHeaders // only the form that was signed
-	}
-	if tolerance <= 0 {
-		tolerance = DefaultTolerance
-	}
-	// Compared as seconds: a hostile timestamp would overflow a Duration.
-	slack := int64(tolerance / time.Second)
-	if seconds < now.Unix()-slack || seconds > now.Unix()+slack {
-		return ErrTimestamp
+	id, stamp, signatures, err := signedHeaders(headers, now, tolerance)
+	if err != nil {
+		return err
 	}
 	want := []byte(mac(id, stamp, body, secret))
 	for entry := range strings.SplitSeq(signatures, " ") {
@@ -114,6 +100,30 @@ func Verify(headers http.Header, body, secret []byte, now time.Time, tolerance t
 		}
 	}
 	return ErrSignature
+}
+
+// signedHeaders reads the three headers, each there once and in the form that
+// was signed, with a timestamp within the tolerance.
+func signedHeaders(headers http.Header, now time.Time, tolerance time.Duration) (id, stamp, signatures string, err error) {
+	id, ok1 := single(headers, HeaderID, maxID)
+	stamp, ok2 := single(headers, HeaderTimestamp, 20)
+	signatures, ok3 := single(headers, HeaderSignature, maxSignature)
+	if !ok1 || !ok2 || !ok3 || !validID(id) {
+		return "", "", "", ErrHeaders
+	}
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil || strconv.FormatInt(seconds, 10) != stamp {
+		return "", "", "", ErrHeaders // only the form that was signed
+	}
+	if tolerance <= 0 {
+		tolerance = DefaultTolerance
+	}
+	// Compared as seconds: a hostile timestamp would overflow a Duration.
+	slack := int64(tolerance / time.Second)
+	if seconds < now.Unix()-slack || seconds > now.Unix()+slack {
+		return "", "", "", ErrTimestamp
+	}
+	return id, stamp, signatures, nil
 }
 
 // single returns the one value of a header. Two values of a signed header

@@ -64,7 +64,7 @@ func TestVectors(t *testing.T) {
 	symmetric := 0
 	for _, row := range rows {
 		if !strings.HasPrefix(row.Signature, "v1,") {
-			continue // v1a is not offered
+			continue // see TestAsymmetricVectors
 		}
 		symmetric++
 		secret, err := ParseSecret(row.Secret)

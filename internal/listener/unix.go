@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package listener
 
 import (
 	"net"
@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// listenPrivate makes a socket that only its owner can open, from its first
-// instant on.
+// listenPrivate makes a socket that only its owner can open.
 func listenPrivate(path string) (net.Listener, error) {
 	old := syscall.Umask(0o177)
 	l, err := net.Listen("unix", path)

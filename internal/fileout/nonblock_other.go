@@ -1,0 +1,5 @@
+//go:build !unix
+
+package fileout
+
+const nonblock = 0

@@ -1,0 +1,385 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/inbound"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+)
+
+// Connector is a connector as the door serves it.
+type Connector struct {
+	Rules *inbound.Connector
+	User  string
+	// Secrets gives the secrets, any of which counts. Its error is logged, not shown.
+	Secrets func(ctx context.Context) ([]string, error)
+	// Template names the session template, and Session is it; nil: there is none.
+	Template string
+	Session  *api.CreateSession
+	// Targets are the reply targets of its runs; nil: those of the session.
+	Targets     *[]api.ReplyTarget
+	Remember    bool
+	Rate, Burst float64
+}
+
+// Connectors are the connectors of the daemon.
+type Connectors struct {
+	List []Connector // names are unique
+	// Standard verifies the signature of Standard Webhooks. Nil: none is good.
+	Standard inbound.Standard
+	// Counted is told what became of each request, by one of the Outcome
+	// constants. Nil: nobody is told.
+	Counted func(connector, outcome string)
+}
+
+// Outcomes of requests to connectors, besides those of package api.
+const (
+	OutcomeUnauthenticated = "unauthenticated"
+	OutcomeLimited         = "limited"
+	OutcomeConflict        = "conflict"
+	OutcomeFailed          = "failed" // the daemon could not
+)
+
+// Outcomes is the closed set of them.
+func Outcomes() []string {
+	return []string{api.InboundAccepted, api.InboundRepeated, api.InboundIgnored, api.InboundChallenge, api.InboundRefused,
+		OutcomeUnauthenticated, OutcomeLimited, OutcomeConflict, OutcomeFailed}
+}
+
+// doorway is a connector with what it has taken of late.
+type doorway struct {
+	*Connector
+	bucket inbound.Bucket
+}
+
+func newDoorways(list []Connector) map[string]*doorway {
+	out := make(map[string]*doorway, len(list))
+	for i := range list {
+		c := &list[i]
+		c.Rate, c.Burst = orDefault(c.Rate, inbound.DefaultRate), orDefault(c.Burst, inbound.DefaultBurst)
+		out[c.Rules.Name] = &doorway{Connector: c, bucket: inbound.Bucket{Rate: c.Rate, Burst: c.Burst}}
+	}
+	return out
+}
+
+// slackPatience is less than the 3 s within which Slack wants an answer. An event
+// that is not stored by then is sent again, under the same id.
+const slackPatience = 2500 * time.Millisecond
+
+func connectorRoutes() []route {
+	return []route{
+		{method: "POST", path: "/v1/connectors/{name}", id: "receiveEvent", summary: "Hand an event from outside to a connector",
+			notes: "For senders of events, such as GitHub or Slack. It wants no token of the daemon: each connector has its own authentication, over the raw bytes of the body, and who fails it is told no more than that. " +
+				"The body is one JSON value. One event makes one run, by the event's id, however often it is sent; another body under the same id is a conflict (`event_conflict`). " +
+				"What the body lacks is `mapping_failed`, and what breaks the session's input contract `input_contract_violated`, both with the path.",
+			action:  action{raw: true, run: receiveEvent},
+			answers: []answer{gives[api.Received](202, "A new run."), gives[api.Received](200, "No new run: a repeat of an event, an event that makes none, or a challenge; `outcome` says which.")},
+			fails:   []int{401, 404, 408, 409, 413, 415, 422, 429, 503}},
+		{method: "GET", path: "/v1/connectors", id: "listConnectors", role: reader, summary: "List the configured connectors",
+			params: []param{pLimit, pCursor, {"type", "query", "string", "Only connectors of this type."}},
+			action: plain(listConnectors), answers: []answer{gives[api.List[api.Connector]](200, "A page, by name.")}},
+		{method: "POST", path: "/v1/connectors/{name}/test", id: "testConnector", role: operator, summary: "See what a connector would make of an event",
+			notes:  "The answer says whether the sender would be believed, and to which session and input the body is mapped. Nothing is made.",
+			action: takes(testConnector), answers: []answer{gives[api.ConnectorTest](200, "What would be made of it.")}, fails: []int{503}},
+	}
+}
+
+var errNoConnector = problem.New(problem.NotFound, "connector_not_found", "there is no such connector")
+
+// receiveEvent takes an event. The order is: connector, sender, rate, mapping,
+// admission; nothing is parsed before the sender is known.
+func receiveEvent(c *call) error {
+	d := c.doorways[c.r.PathValue("name")]
+	if d == nil {
+		return errNoConnector
+	}
+	out, err := c.received(d)
+	if err != nil {
+		err = inboundStatus(err)
+		status := problemOf(err).Status
+		if d.Rules.Kind == inbound.KindSlack && status >= 400 && status < 500 && status != http.StatusTooManyRequests {
+			c.w.Header().Set("X-Slack-No-Retry", "1")
+		}
+		c.counted(d, outcomeOf(status))
+		return err
+	}
+	c.counted(d, out.Outcome)
+	status := http.StatusOK
+	if out.Outcome == api.InboundAccepted {
+		status = http.StatusAccepted
+	}
+	return c.json(status, out)
+}
+
+func (c *call) counted(d *doorway, outcome string) {
+	if f := c.cfg.Connectors.Counted; f != nil {
+		f(d.Rules.Name, outcome)
+	}
+}
+
+func outcomeOf(status int) string {
+	switch {
+	case status == http.StatusUnauthorized:
+		return OutcomeUnauthenticated
+	case status == http.StatusTooManyRequests:
+		return OutcomeLimited
+	case status == http.StatusConflict:
+		return OutcomeConflict
+	case status >= 500:
+		return OutcomeFailed
+	}
+	return api.InboundRefused
+}
+
+// errSender is the one answer to who is not believed.
+var errSender = problem.New(problem.Unauthenticated, "sender_unknown", "the request does not prove who sends it")
+
+func (c *call) received(d *doorway) (*api.Received, error) {
+	secrets, err := d.Secrets(c.ctx())
+	if err != nil {
+		return nil, problem.New(problem.Unavailable, "connector_unavailable", "the connector cannot take events now").Because(err)
+	}
+	if !d.Rules.Auth.Sealed() {
+		err = d.Rules.Auth.Verify(c.r.Header, nil, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard)
+	} else {
+		err = d.Rules.Auth.Glance(c.r.Header, time.Now(), d.Rules.MaxAge)
+	}
+	if err != nil {
+		return nil, c.unbelieved(d, err)
+	}
+	body, err := c.receive(int64(d.Rules.BodyBytes))
+	if err != nil {
+		return nil, err
+	}
+	if d.Rules.Auth.Sealed() {
+		if err := d.Rules.Auth.Verify(c.r.Header, body, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard); err != nil {
+			return nil, c.unbelieved(d, err)
+		}
+	}
+	if !d.bucket.Take(time.Now()) {
+		return nil, problem.New(problem.Limited, "connector_busy", "the connector takes %g events a second; send it again later", d.Rate)
+	}
+	ev, err := d.Rules.Map(c.r.Header, body)
+	if err != nil {
+		return c.mapsNoMore(d, ev, err)
+	}
+	out := &api.Received{Outcome: api.InboundIgnored, Event: ev.Name, Reason: ev.Ignored}
+	switch {
+	case ev.Challenge != "":
+		out.Outcome, out.Challenge = api.InboundChallenge, ev.Challenge
+		return out, nil
+	case ev.Ignored != "":
+		return out, nil
+	}
+	ctx := c.ctx()
+	if d.Rules.Kind == inbound.KindSlack {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, slackPatience)
+		defer cancel()
+	}
+	in := d.admit(ev)
+	r, err := c.cfg.Admission.Receive(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	out.RunID, out.SessionID, out.SessionCreated = string(r.Run), string(r.Session), r.Made
+	out.Outcome = api.InboundRepeated
+	if r.Created {
+		out.Outcome = api.InboundAccepted
+		if in.Remember && in.Run.ReplyTargets != nil {
+			out.TargetsRemembered, out.TargetsReason = &r.Remembered, r.NotRemembered
+		}
+	}
+	return out, nil
+}
+
+// mapsNoMore answers an event that does not map: one that was taken when it did is
+// still the run that it made.
+func (c *call) mapsNoMore(d *doorway, ev *inbound.Event, why error) (*api.Received, error) {
+	if ev == nil || ev.Hash == "" {
+		return nil, why
+	}
+	r, err := c.cfg.Admission.Received(c.ctx(), d.admit(ev))
+	if err != nil {
+		return nil, err
+	}
+	if r.Run == "" {
+		return nil, why
+	}
+	return &api.Received{Outcome: api.InboundRepeated, Event: ev.Name, RunID: string(r.Run), SessionID: string(r.Session)}, nil
+}
+
+// unbelieved is the answer to a sender that is not believed. Why not is for the
+// log alone.
+func (c *call) unbelieved(d *doorway, why error) error {
+	c.cfg.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "sender not believed", slog.String("connector", d.Rules.Name), slog.String("reason", why.Error()))
+	return errSender.Because(why)
+}
+
+// admit is an event as admission takes it.
+func (d *doorway) admit(ev *inbound.Event) *admission.Inbound {
+	in := &admission.Inbound{
+		Connector: d.Rules.Name, User: d.User, EventHash: ev.Hash, Fingerprint: ev.Fingerprint, Ref: d.Rules.Fixed, Remember: d.Remember,
+		Run: api.SubmitRun{Content: ev.Content, Metadata: api.Raw(ev.Metadata), ReplyTargets: d.Targets},
+	}
+	if ev.Key != "" {
+		in.Ref = d.Rules.Alias(ev.Key)
+	}
+	if d.Session != nil {
+		s := *d.Session
+		if ev.Title != "" && (s.Title == "" || d.Rules.Title != "") {
+			s.Title = ev.Title
+		}
+		if s.Metadata == nil {
+			s.Metadata = sessionMetadata(d.Rules.Name, ev.Key)
+		}
+		in.Session = &s
+	}
+	if ev.Targets != nil {
+		list := make([]api.ReplyTarget, len(ev.Targets))
+		for i, u := range ev.Targets {
+			list[i] = api.ReplyTarget{Type: "webhook", URL: u}
+		}
+		in.Run.ReplyTargets = &list
+	}
+	return in
+}
+
+// sessionMetadata says which connector made a session, and for what.
+func sessionMetadata(connector, key string) api.Raw {
+	out := canonjson.AppendString([]byte(`{"connector":`), connector)
+	if key != "" {
+		out = canonjson.AppendString(append(out, `,"key":`...), key)
+	}
+	return append(out, '}')
+}
+
+// inboundStatus gives what a body can be at fault for the status 422: it was
+// read, and does not fit.
+func inboundStatus(err error) error {
+	var p *problem.Error
+	var finer *statusError
+	if errors.As(err, &finer) || !errors.As(err, &p) {
+		return err
+	}
+	if p.Kind == problem.Gone { // 410 would tell a sender to send nothing any more
+		return problem.New(problem.Unavailable, "session_unavailable", "a session that the connector needs was erased").Because(err)
+	}
+	switch p.Code {
+	case inbound.CodeMedia:
+		return withStatus(http.StatusUnsupportedMediaType, p)
+	case inbound.CodeMapping, inbound.CodeEventID, inbound.CodeTarget, inbound.CodeUnhandled, admission.CodeInputContract, "invalid_input",
+		"invalid_url", "target_not_allowed":
+		return withStatus(http.StatusUnprocessableEntity, p)
+	}
+	return err
+}
+
+func listConnectors(c *call) error {
+	kind, err := c.oneOf("type", string(inbound.KindJSON), string(inbound.KindGitHub), string(inbound.KindSlack))
+	if err != nil {
+		return err
+	}
+	var list []api.Connector
+	for _, d := range c.doorways {
+		if c.who.Sees(d.User) && (kind == "" || string(d.Rules.Kind) == kind) {
+			list = append(list, d.show())
+		}
+	}
+	slices.SortFunc(list, func(a, b api.Connector) int { return strings.Compare(a.Name, b.Name) })
+	out, err := windowed(c, "connectors", list, func(k *api.Connector) string { return k.Name })
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func (d *doorway) show() api.Connector {
+	r := d.Rules
+	out := api.Connector{
+		Name: r.Name, Path: "/v1/connectors/" + r.Name, Type: string(r.Kind), Auth: string(r.Auth), UserID: d.User,
+		SessionTemplate: d.Template, Events: r.Handles(), PayloadTargets: r.Targets != "", RememberTargets: d.Remember,
+		BodyBytes: r.BodyBytes, Rate: d.Rate, Burst: int(d.Burst), EventID: r.EventIDAt(),
+	}
+	switch {
+	case r.Fixed != "":
+		out.Session, out.SessionID = "fixed", r.Fixed
+	case r.Key != "":
+		out.Session, out.SessionKey = "key", r.Key
+	default:
+		out.Session = "new"
+	}
+	return out
+}
+
+func testConnector(c *call, req *api.TestConnector) error {
+	d := c.doorways[c.r.PathValue("name")]
+	if d == nil || !c.who.Sees(d.User) {
+		return errNoConnector
+	}
+	h := http.Header{"Content-Type": {"application/json"}}
+	for name, value := range req.Headers {
+		h.Set(name, value)
+	}
+	secrets, err := d.Secrets(c.ctx())
+	if err != nil {
+		return problem.New(problem.Unavailable, "connector_unavailable", "a secret of the connector cannot be read").Because(err)
+	}
+	out := &api.ConnectorTest{Authentication: "ok"}
+	if err := d.Rules.Auth.Verify(h, []byte(req.Body), secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard); err != nil {
+		out.Authentication = err.Error()
+	}
+	if err := c.tested(d, h, req.Body, out); err != nil {
+		if p := problemOf(inboundStatus(err)); p.Status < 500 {
+			out.Outcome, out.Problem = api.InboundRefused, &p
+		} else {
+			return err
+		}
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func (c *call) tested(d *doorway, h http.Header, body string, out *api.ConnectorTest) error {
+	if len(body) > d.Rules.BodyBytes {
+		return problem.New(problem.TooLarge, "body_too_large", "the body holds more than %d bytes", d.Rules.BodyBytes)
+	}
+	ev, err := d.Rules.Map(h, []byte(body))
+	if err != nil {
+		return err
+	}
+	out.Event, out.EventID, out.Outcome, out.Reason, out.Challenge = ev.Name, ev.ID, api.InboundIgnored, ev.Ignored, ev.Challenge
+	switch {
+	case ev.Challenge != "":
+		out.Outcome = api.InboundChallenge
+		return nil
+	case ev.Ignored != "":
+		return nil
+	}
+	in := d.admit(ev)
+	in.Dry = true
+	out.SessionAlias, out.Input, out.Metadata = in.Ref, ev.Content, api.Raw(ev.Metadata)
+	if in.Session != nil {
+		out.SessionTitle = in.Session.Title
+	}
+	if t := in.Run.ReplyTargets; t != nil {
+		out.ReplyTargets = *t
+	}
+	r, err := c.cfg.Admission.Receive(c.ctx(), in)
+	if err != nil {
+		return err
+	}
+	out.Outcome, out.RunID, out.SessionID, out.SessionCreated, out.TargetsReason = api.InboundAccepted, string(r.Run), string(r.Session), r.Made, r.NotRemembered
+	if !r.Created {
+		out.Outcome = api.InboundRepeated
+	}
+	return nil
+}
