@@ -7,8 +7,7 @@ REVISION ?= $(shell git describe --always --dirty --abbrev=12 2>/dev/null)
 PKG = github.com/holdfast-dev/holdfast/internal/version
 LDFLAGS = -X $(PKG).Version=$(VERSION) -X $(PKG).Revision=$(REVISION)
 
-.PHONY: help build demo test check race crash sim sim-mutants cluster bench docs
-.PHONY: help build demo test check race crash sim sim-mutants cluster bench docs
+.PHONY: help build demo test check race crash storm sim sim-mutants cluster bench docs
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,6 +35,10 @@ race: ## The race detector on rules, rooms and simulation
 crash: ## The crash test at length: every append boundary, and 1,000 SIGKILLs at random; writes docs/reliability.md
 	$(GO) test ./internal/daemon -run Crash -crash.boundaries=all -crash.acts=all -crash.deaths=1000 \
 		-crash.report=$(CURDIR)/docs/reliability.md -timeout 120m -v $(CRASHFLAGS)
+
+storm: ## The storm at length: 10,000 deliveries to receivers that fail in every way, 200 deaths; writes docs/reliability.md (STORMFLAGS: -storm.seed=7)
+	$(GO) test ./internal/daemon -run Storm -storm.deliveries=10000 -storm.deaths=200 -storm.cluster=2000 -storm.kills=40 -storm.patience=60m -crash.patience=5m \
+		-storm.report=$(CURDIR)/docs/reliability.md -timeout 180m -v $(STORMFLAGS)
 
 sim: ## Histories of several nodes, by seed, until told to stop (SIMFLAGS: -sim.from=1 -sim.count=1000 -sim.nodes=3 -sim.procs=4 -sim.keep=DIR)
 	$(GO) test -c -o bin/sim.test ./internal/sim

@@ -20,31 +20,31 @@ var floors = map[string]int{
 	// 0 words
 	"internal/problem": 0, "internal/canonjson": 0, "internal/version": 0,
 	// 1 ports
-	"internal/llm": 1, "internal/tool": 1, "internal/netguard": 1,
-	"internal/glob": 1, "internal/textedit": 1, "internal/diskfs": 1, "internal/dirlock": 1, "internal/textdiff": 1,
+	"internal/llm": 1, "internal/tool": 1, "internal/netguard": 1, "internal/secret": 1, "internal/seal": 1,
+	"internal/gate": 1, "internal/glob": 1, "internal/textedit": 1, "internal/diskfs": 1, "internal/dirlock": 1, "internal/textdiff": 1,
 	// 2 facts
 	"internal/event": 2, "api": 2, "internal/models": 2,
 	// 3 rules
 	"internal/contract": 3, "internal/policy": 3, "internal/schema": 3, "internal/derived": 3,
 	"internal/dialect": 3, "internal/inbound": 3, "internal/replyto": 3,
 	// 4 core
-	"internal/session": 4, "internal/outbox": 4, "internal/timeline": 4, "internal/span": 4,
+	"internal/session": 4, "internal/outbox": 4, "internal/timeline": 4, "internal/span": 4, "internal/job": 4,
 	// 5 views
 	"internal/eventlog": 5, "internal/live": 5, "internal/workers": 5,
 	// 6 rooms
 	"internal/admission": 6, "internal/lane": 6, "internal/engine": 6, "internal/delivery": 6, "internal/snapshot": 6, "internal/tenure": 6,
-	"internal/storecore": 6,
+	"internal/storecore": 6, "internal/headroom": 6, "internal/slots": 6, "internal/jobs": 6, "internal/ledger": 6,
 	// 7 adapters
 	"internal/sqlite": 7, "internal/postgres": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7, "internal/filetree": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
 	"internal/provider/openai": 7, "internal/provider/responsesstub": 7,
-	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7,
+	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7, "internal/listener": 7, "internal/masterkey": 7,
 	"internal/provider/gemini": 7, "internal/provider/geministub": 7,
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
 	"internal/mail": 7, "internal/natsout": 7, "internal/plugin": 7, "internal/fileout": 7,
-	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7, "internal/bus": 7,
+	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7, "internal/netguard/dnsstub": 7, "internal/bus": 7,
 	// 8 wiring
-	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8,
+	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8, "internal/backup": 8,
 	// 9 doors
 	"client": 9, "internal/demo": 9, "internal/cli": 9, "cmd/holdfast": 9, "bench": 9,
 	"internal/provider/stubserver": 9,

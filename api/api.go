@@ -178,9 +178,12 @@ type Run struct {
 	// StructuredOutput is the answer under an output contract, as real JSON.
 	StructuredOutput Raw        `json:"structured_output,omitempty"`
 	Deliveries       []Delivery `json:"deliveries"`
-	Usage            *Usage     `json:"usage,omitempty"` // absent: not known
-	Counters         *Counters  `json:"counters,omitempty"`
-	Error            *RunError  `json:"error,omitempty"`
+	// DeliveriesExpired counts the deliveries that the ledger has no more, after
+	// their retention; the log has them.
+	DeliveriesExpired int       `json:"deliveries_expired,omitempty"`
+	Usage             *Usage    `json:"usage,omitempty"` // absent: not known
+	Counters          *Counters `json:"counters,omitempty"`
+	Error             *RunError `json:"error,omitempty"`
 }
 
 // Terminal says whether the run is at its end.
@@ -290,7 +293,12 @@ type Delivery struct {
 	UpdatedAt  time.Time  `json:"updated_at"`
 	NextAt     *time.Time `json:"next_at,omitempty"`
 	LastCode   string     `json:"last_code,omitempty"`
+	LastClass  string     `json:"last_class,omitempty"` // of the failure
 	LastStatus int64      `json:"last_status,omitempty"`
+	Replays    int64      `json:"replays,omitempty"`
+	// ReplayHistory holds the first 100 replays, oldest first; lists leave it out.
+	ReplayHistory []Replay    `json:"replay_history,omitempty"`
+	Resolution    *Resolution `json:"resolution,omitempty"` // who said that it is done with, and why
 }
 
 // Target is a receiver: where deliveries of one user go, one after the other.
@@ -309,18 +317,16 @@ type Target struct {
 	LastMadeAt     time.Time `json:"last_made_at"`
 	LastStatus     string    `json:"last_status"`
 	LastCode       string    `json:"last_code,omitempty"`
-}
-
-// ReplayDelivery is the body of POST /v1/deliveries/{d}/replay. Force replays
-// one that was delivered.
-type ReplayDelivery struct {
-	Force  bool   `json:"force,omitempty"`
-	Reason string `json:"reason,omitempty"`
-}
-
-// ResolveDelivery is the body of POST /v1/deliveries/{d}/resolve.
-type ResolveDelivery struct {
-	Reason string `json:"reason,omitempty"`
+	InFlight       int64     `json:"in_flight"`
+	Blocked        int64     `json:"blocked"` // deliveries that wait behind one that waits, or for the end of a pause
+	// Circuit is closed, open or half_open, Failures the failures in a row. Nothing
+	// is sent before OpenUntil, nor before HeldUntil, which the receiver asked for.
+	Circuit     string     `json:"circuit"`
+	Failures    int64      `json:"failures"`
+	OpenUntil   *time.Time `json:"open_until,omitempty"`
+	HeldUntil   *time.Time `json:"held_until,omitempty"`
+	Paused      *Pause     `json:"paused,omitempty"`
+	LastFailure *Failure   `json:"last_failure,omitempty"`
 }
 
 // List is a page. NextCursor is empty on the last one.
@@ -422,6 +428,10 @@ type CreateToken struct {
 	Name   string `json:"name,omitempty"`
 	Role   string `json:"role"`              // reader, operator, admin
 	UserID string `json:"user_id,omitempty"` // binds the token to one user
+	// ExpiresIn is how long it is good, as 720h; ExpiresAt until when. At most one
+	// of them; without both it is as the daemon's tokens.expiry says.
+	ExpiresIn string     `json:"expires_in,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
 // Token is an access token. Token itself is shown once, at creation.
@@ -431,7 +441,11 @@ type Token struct {
 	Role      string    `json:"role"`
 	UserID    string    `json:"user_id,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
-	Token     string    `json:"token,omitempty"`
+	// ExpiresAt is when it ends; absent: never.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// LastUsed is the minute in which it was used last, told a minute or two later; absent: never.
+	LastUsed *time.Time `json:"last_used,omitempty"`
+	Token    string     `json:"token,omitempty"`
 }
 
 // Route is a configured way to a model.

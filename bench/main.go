@@ -41,6 +41,7 @@ func sections() []section {
 		{"start", "a start with many unfinished sessions", start},
 		{"idle", "memory with many idle sessions", idle},
 		{"subscribers", "many readers of event streams", subscribers},
+		{"deliveries", "webhooks a second to many targets, signed and durable", deliveries},
 		{"postgres", "one-step runs a second on PostgreSQL: one node, and three", postgresRuns},
 		{"ownership", "what the checks of ownership cost, and what beats cost", ownership},
 		{"takeover", "from the end of a lease until others go on", takeover},
@@ -88,6 +89,8 @@ type sizes struct {
 	moved       int
 	owned       int
 	large       int
+	deliveries  int
+	queued      int
 }
 
 // row adds a figure and prints it.
@@ -142,6 +145,8 @@ func main() {
 	flag.IntVar(&b.n.moved, "moved", 1000, "takeover: sessions of the node that is killed with many")
 	flag.IntVar(&b.n.owned, "owned", 100_000, "ownership: sessions of a node that beats")
 	flag.IntVar(&b.n.large, "large", 1_000_000, "large: events of the long log; 0: none is made, 10000000: some minutes and 10 GB")
+	flag.IntVar(&b.n.deliveries, "deliveries", 30_000, "deliveries: webhooks of a rate")
+	flag.IntVar(&b.n.queued, "queued", 1_000_000, "deliveries: of the long queue")
 	flag.StringVar(&b.database, "database", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", "a PostgreSQL database, where schemas are made and dropped")
 	flag.StringVar(&b.nats, "nats", "127.0.0.1:4222", "bus: a NATS server; where there is none one is started in this process")
 	var names []string
@@ -166,6 +171,7 @@ func main() {
 	if *short {
 		b.d = time.Second
 		b.n.runs, b.n.events, b.n.unfinished, b.n.idle, b.n.subscribers, b.n.deltas = 500, 50_000, 1000, 5000, 1000, 500
+		b.n.deliveries, b.n.queued = 6000, min(b.n.queued, 100_000)
 		b.n.takeovers, b.n.moved, b.n.owned, b.n.large = 4, 200, 5000, min(b.n.large, 1_000_000)
 	}
 	began := loadNow()

@@ -25,6 +25,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/seal"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
@@ -77,18 +79,18 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	d.handler, err = httpapi.New(httpapi.Config{
-		Store: d.store, Hub: d.hub, Version: "v", Logger: slog.New(slog.DiscardHandler),
+		Audit: eventlog.Audited{Log: d.store}, Store: d.store, Hub: d.hub, Version: "v", Logger: slog.New(slog.DiscardHandler),
 		Admission: admission.New(admission.Config{Store: d.store, Tools: tools, Random: rand.Reader,
 			Route: func(string, string) (event.Route, error) {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 			},
-			CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
-			TryTarget: func(context.Context, event.DeliveryID, event.ReplyTarget, []byte) admission.Tried {
+			CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
+			TryTarget: func(context.Context, string, event.DeliveryID, event.ReplyTarget, []byte) admission.Tried {
 				return admission.Tried{Delivered: true}
 			}}),
-		SigningKey: func(context.Context, string) ([]string, error) { return []string{"whpk_x"}, nil },
+		SigningKey: func(context.Context, string, string) ([]string, error) { return []string{"whpk_x"}, nil },
 		Metrics:    func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
-		Files:      trees{},
+		Files:      trees{}, Secrets: slots.New(slots.Config{Store: d.store, Ring: seal.NewRing(must(seal.NewKey(rand.Reader))(t))}),
 		Routes:     []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
 		Connectors: httpapi.Connectors{List: []httpapi.Connector{hub(t, "hub-1"), hub(t, "hub-2")}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
@@ -261,14 +263,35 @@ func TestEveryOperation(t *testing.T) {
 	}
 	target := event.TargetIDFor("ann", "webhook", "u")
 	dlv := event.DeliveryIDFor(event.RunID(run.ID), target, 1)
-	for _, x := range []event.Data{&event.DeliveryEnqueued{Address: blob.Ref, Body: blob.Ref, DeliveryID: dlv, Type: "webhook"}, &event.DeliveryDeadLettered{DeliveryID: dlv}} {
-		d.appendTo(target.Stream(), nil, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: x})
+	address := event.NewBlob(event.SessionID(s.ID), event.BlobDelivery, []byte(`{"type":"webhook","url":"https://u.test"}`))
+	said := event.NewBlob(event.SessionID(s.ID), event.BlobDelivery, []byte("no"))
+	for _, x := range []event.Data{&event.DeliveryEnqueued{Address: address.Ref, Body: blob.Ref, DeliveryID: dlv, Type: "webhook"},
+		&event.DeliveryAttemptStarted{DeliveryID: dlv, Attempt: 1, Cycle: 1}, &event.DeliveryAttemptFailed{DeliveryID: dlv, Attempt: 1, Code: "http_400", Status: 400, Excerpt: said.Ref},
+		&event.DeliveryDeadLettered{DeliveryID: dlv}} {
+		d.appendTo(target.Stream(), []event.Blob{said, address}, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID), Data: x})
 	}
 	if got := must(c.Deliveries(ctx, client.DeliveriesQuery{RunID: run.ID, Status: "dead_lettered"}, client.Page{}))(t); len(got.Items) != 1 {
 		t.Errorf("deliveries %+v", got)
 	}
+	if got := must(c.Deliveries(ctx, client.DeliveriesQuery{Unresolved: true, ErrorClass: "network"}, client.Page{}))(t); len(got.Items) != 1 {
+		t.Errorf("deliveries %+v", got)
+	}
+	everyJob(t, c, string(dlv))
 	must(c.ReplayDelivery(ctx, string(dlv), &api.ReplayDelivery{}))(t)
 	must(c.Delivery(ctx, string(dlv)))(t)
+	must(c.Attempts(ctx, string(dlv), client.Page{Cursor: "YXR0ZW1wdHMKMQ"}))(t) // behind the first
+	if got := must(c.Attempts(ctx, string(dlv), client.Page{Limit: 5}))(t); len(got.Items) != 1 || got.Items[0].Excerpt != "no" || got.Items[0].Outcome != api.AttemptFailed {
+		t.Errorf("attempts %+v", got)
+	}
+	if got := must(c.PauseTarget(ctx, string(target), "it moves"))(t); got.Paused == nil || got.Paused.Reason != "it moves" {
+		t.Errorf("paused %+v", got)
+	}
+	if got := must(c.ResumeTarget(ctx, string(target), ""))(t); got.Paused != nil {
+		t.Errorf("resumed %+v", got)
+	}
+	if got := must(c.ResetTarget(ctx, string(target), ""))(t); got.Circuit != api.CircuitClosed {
+		t.Errorf("reset %+v", got)
+	}
 	if got := must(c.ResolveDelivery(ctx, string(dlv), "they have it"))(t); got.Status != api.DeliveryResolved {
 		t.Errorf("resolved %+v", got)
 	}
@@ -304,7 +327,7 @@ func TestEveryOperation(t *testing.T) {
 	}
 	must(c.Cancel(ctx, other.ID, ""))(t)
 	d.append(other, &event.RunCancelled{})
-	must(c.ResolveDelivery(ctx, string(waiting), ""))(t)
+	must(c.ResolveDelivery(ctx, string(waiting), "nobody takes it"))(t)
 
 	ast := must(c.CreateAsset(ctx, "dir/a.txt", "", strings.NewReader("a file")))(t)
 	if got := must(c.Asset(ctx, ast.ID))(t); got.Name != "a.txt" {
@@ -332,12 +355,45 @@ func TestEveryOperation(t *testing.T) {
 		t.Errorf("no asset: %v", err)
 	}
 
+	for _, name := range []string{"one", "two"} {
+		if got := must(c.SetSecret(ctx, name, &api.PutSecret{Value: "some-secret-value"}))(t); got.UserID != "ann" || got.Value != "" {
+			t.Errorf("secret %+v", got)
+		}
+	}
+	if got := must(c.Secret(ctx, "one"))(t); got.Version != 1 {
+		t.Errorf("secret %+v", got)
+	}
+	page := must(c.Secrets(ctx, client.Page{Limit: 1}))(t)
+	if got := must(c.Secrets(ctx, client.Page{Limit: 1, Cursor: page.NextCursor}))(t); len(got.Items) != 1 || got.Items[0].Name != "two" {
+		t.Errorf("secrets %+v", got)
+	}
+	n := 0
+	for _, err := range c.AllSecrets(ctx) {
+		if n++; err != nil {
+			t.Error(err)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d secrets", n)
+	}
+	if got := must(c.RekeySecrets(ctx))(t); got.Left != 0 || got.KeyID == "" {
+		t.Errorf("%+v", got)
+	}
+	if err := c.DeleteSecret(ctx, "two"); err != nil {
+		t.Error(err)
+	}
 	tok := must(c.CreateToken(ctx, &api.CreateToken{Role: "reader"}))(t)
 	if got := must(c.Tokens(ctx, client.TokensQuery{}, client.Page{}))(t); len(got.Items) != 3 {
 		t.Errorf("tokens %+v", got)
 	}
 	if err := c.RevokeToken(ctx, tok.ID); err != nil {
 		t.Error(err)
+	}
+	if got := must(c.Audit(ctx, client.EventsQuery{Types: []string{"audit.token.revoked"}, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)}, 0, 10))(t); len(got.Items) != 1 || got.Items[0].Stream != "audit:daemon" {
+		t.Errorf("audit %+v", got)
+	}
+	if n := len(all(t, c.AllAudit(ctx, client.EventsQuery{}, 1))); n != 1 {
+		t.Errorf("%d records after the first", n)
 	}
 	if nodes := must(c.Nodes(ctx, client.Page{}))(t); len(nodes.Items) != 2 || !nodes.Items[0].Alive || nodes.Items[0].ID != "gen_1" {
 		t.Errorf("nodes %+v", nodes)

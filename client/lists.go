@@ -42,6 +42,8 @@ type RunsQuery struct {
 // DeliveriesQuery narrows a list of deliveries; an empty member does not.
 type DeliveriesQuery struct {
 	SessionID, RunID, TargetID, Status string
+	ErrorClass                         string // of the last failure since it was made or replayed
+	Unresolved                         bool   // only dead letters that nobody resolved
 	Range
 }
 
@@ -108,8 +110,13 @@ func (c *Client) Runs(ctx context.Context, q RunsQuery, p Page) (*api.List[api.R
 
 // Deliveries lists deliveries, newest first unless the query says otherwise.
 func (c *Client) Deliveries(ctx context.Context, q DeliveriesQuery, p Page) (*api.List[api.Delivery], error) {
+	unresolved := ""
+	if q.Unresolved {
+		unresolved = "true"
+	}
 	return call[api.List[api.Delivery]](ctx, c, to(http.MethodGet, "v1", "deliveries").with("user_id", c.user).with("session_id", q.SessionID).
-		with("run_id", q.RunID).with("target_id", q.TargetID).with("status", q.Status).within(q.Range).page(p))
+		with("run_id", q.RunID).with("target_id", q.TargetID).with("status", q.Status).with("error_class", q.ErrorClass).with("unresolved", unresolved).
+		within(q.Range).page(p))
 }
 
 // Targets lists the receivers that deliveries went to.
@@ -161,6 +168,12 @@ func (c *Client) SessionEvents(ctx context.Context, session string, q EventsQuer
 // RunEvents is SessionEvents of one run.
 func (c *Client) RunEvents(ctx context.Context, run string, q EventsQuery, after int64, limit int) (*api.List[api.Event], error) {
 	return call[api.List[api.Event]](ctx, c, to(http.MethodGet, "v1", "runs", run, "events").events(q, limit).with("after", sequence(after)))
+}
+
+// Audit reads a page of the audit stream after a sequence, as SessionEvents does
+// of a session's. It wants an administrator's token that is not bound to a user.
+func (c *Client) Audit(ctx context.Context, q EventsQuery, after int64, limit int) (*api.List[api.Event], error) {
+	return call[api.List[api.Event]](ctx, c, to(http.MethodGet, "v1", "audit").events(q, limit).with("after", sequence(after)))
 }
 
 func sequence(n int64) string { return strconv.FormatInt(n, 10) }
@@ -255,6 +268,11 @@ func (c *Client) AllSessionEvents(ctx context.Context, session string, q EventsQ
 // AllRunEvents is AllSessionEvents of one run.
 func (c *Client) AllRunEvents(ctx context.Context, run string, q EventsQuery, after int64) iter.Seq2[api.Event, error] {
 	return every(from(after, func(after int64) (*api.List[api.Event], error) { return c.RunEvents(ctx, run, q, after, 0) }))
+}
+
+// AllAudit is AllSessionEvents of the audit stream.
+func (c *Client) AllAudit(ctx context.Context, q EventsQuery, after int64) iter.Seq2[api.Event, error] {
+	return every(from(after, func(after int64) (*api.List[api.Event], error) { return c.Audit(ctx, q, after, 0) }))
 }
 
 // from reads pages whose cursor is a sequence.

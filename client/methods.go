@@ -233,7 +233,8 @@ func (c *Client) Delivery(ctx context.Context, delivery string) (*api.Delivery, 
 	return call[api.Delivery](ctx, c, to(http.MethodGet, "v1", "deliveries", delivery))
 }
 
-// ReplayDelivery sends a dead-lettered delivery again, or with force a delivered one.
+// ReplayDelivery sends a dead letter again, or with force, and a reason, one
+// that was replayed already, resolved or delivered.
 func (c *Client) ReplayDelivery(ctx context.Context, delivery string, req *api.ReplayDelivery) (*api.Delivery, error) {
 	r := to(http.MethodPost, "v1", "deliveries", delivery, "replay")
 	r.body = req
@@ -241,7 +242,7 @@ func (c *Client) ReplayDelivery(ctx context.Context, delivery string, req *api.R
 }
 
 // ResolveDelivery says that a pending or dead-lettered delivery is done with:
-// it is not sent any more.
+// it is not sent any more. Said again it changes nothing.
 func (c *Client) ResolveDelivery(ctx context.Context, delivery, reason string) (*api.Delivery, error) {
 	r := to(http.MethodPost, "v1", "deliveries", delivery, "resolve")
 	r.body = api.ResolveDelivery{Reason: reason}

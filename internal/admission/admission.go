@@ -38,6 +38,10 @@ type Store interface {
 	Idempotency(ctx context.Context, s event.SessionID, operation, keyHash string) (eventlog.IdempotencyRow, error)
 	Inbound(ctx context.Context, user, connector, eventHash string) (eventlog.InboundRow, error)
 	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
+	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
+	Job(ctx context.Context, id event.JobID) (eventlog.JobRow, error)
+	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error)
 	PutAsset(ctx context.Context, a eventlog.AssetRow, data []byte, quota int64) (eventlog.AssetRow, bool, error)
 	Asset(ctx context.Context, id event.AssetID) (eventlog.AssetRow, error)
 	AssetBytes(ctx context.Context, id event.AssetID) ([]byte, error)
@@ -59,12 +63,12 @@ type Config struct {
 	// CheckTarget says whether a reply target of a user may be used, and gives it with
 	// what is pinned of it; its error is a *problem.Error. Of its form everything is
 	// checked before; a session is another business of admission's own.
-	CheckTarget func(ctx context.Context, t event.ReplyTarget) (event.ReplyTarget, error)
+	CheckTarget func(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error)
 	// Fallback is where answers go whose run and session name no targets; checked.
 	Fallback []event.ReplyTarget
 	// TryTarget makes one attempt to deliver a test, the way every attempt is made.
 	// Nil: there are no tests.
-	TryTarget func(ctx context.Context, id event.DeliveryID, t event.ReplyTarget, body []byte) Tried
+	TryTarget func(ctx context.Context, user string, id event.DeliveryID, t event.ReplyTarget, body []byte) Tried
 	// Forget deletes what stands of a session outside the store, when it was
 	// erased. Nil: nothing does.
 	Forget func(user string, id event.SessionID) error
@@ -81,11 +85,12 @@ type Limits struct {
 	MaxTurns          int // ceiling for sessions and runs
 	HistoryLimit      int // ceiling
 	ReplyTargets      int
-	AssetBytes        int64 // of one asset
-	UserAssetBytes    int64 // of all assets of one user
-	ParallelTools     int   // calls of one turn that run at once, captured by each run; 0: the rules' default
-	Hops              int   // how many runs may answer into a session, one after the other
-	QueuedRuns        int   // of one session, not at their end; a bound that concurrent submissions may pass by their number
+	AssetBytes        int64         // of one asset
+	UserAssetBytes    int64         // of all assets of one user
+	ParallelTools     int           // calls of one turn that run at once, captured by each run; 0: the rules' default
+	PlanTime          time.Duration // for which the plan of a bulk replay can be started
+	Hops              int           // how many runs may answer into a session, one after the other
+	QueuedRuns        int           // of one session, not at their end; a bound that concurrent submissions may pass by their number
 }
 
 func (l Limits) withDefaults() Limits {
@@ -103,6 +108,9 @@ func (l Limits) withDefaults() Limits {
 	def(&l.ReplyTargets, 8)
 	def(&l.QueuedRuns, 1000)
 	def(&l.Hops, 8)
+	if l.PlanTime == 0 {
+		l.PlanTime = 15 * time.Minute
+	}
 	if l.AssetBytes == 0 {
 		l.AssetBytes = 20 << 20
 	}

@@ -32,7 +32,7 @@ type desk struct {
 	takes  func(event.Route, string) bool
 
 	fallback []event.ReplyTarget
-	try      func(ctx context.Context, id event.DeliveryID, t event.ReplyTarget, body []byte) admission.Tried
+	try      func(ctx context.Context, user string, id event.DeliveryID, t event.ReplyTarget, body []byte) admission.Tried
 }
 
 type named struct{ def tool.Definition }
@@ -86,7 +86,7 @@ func (d *desk) remake() {
 			}
 			return r, nil
 		},
-		CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) {
+		CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) {
 			if t.Type != "webhook" {
 				return t, problem.New(problem.Invalid, "invalid_reply_target", "no webhook")
 			}

@@ -2,14 +2,12 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
-	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
@@ -125,58 +123,4 @@ func without(row *eventlog.RunRow, call event.CallID) ([]event.DoubtCall, error)
 		return nil, problem.New(problem.Conflict, "call_not_in_doubt", "the run does not wait for a word on the call %.128q", string(call))
 	}
 	return slices.Delete(waiting, i, i+1), nil
-}
-
-// Replay puts a dead-lettered delivery, or with force a delivered one, at the
-// tail of its target's lane.
-func (a *Admission) Replay(ctx context.Context, c Caller, row eventlog.DeliveryRow, req *api.ReplayDelivery) error {
-	from := []any{outbox.DeadLettered}
-	if req.Force {
-		from = append(from, outbox.Delivered)
-	}
-	if _, _, err := a.cfg.Store.Blob(ctx, row.SessionID, row.Body); err != nil {
-		if errors.Is(err, eventlog.ErrErased) || errors.Is(err, eventlog.ErrNotFound) {
-			return errErased
-		}
-		return err
-	}
-	err := a.append(ctx, eventlog.Append{
-		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{
-			SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID,
-			Data: &event.DeliveryReplayed{Actor: c.Actor, DeliveryID: row.ID, Forced: req.Force, Reason: note(req.Reason)},
-		}}}},
-		Require: []eventlog.Condition{{
-			Table:  derived.Outbox,
-			Where:  []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}},
-			Column: "status", In: from,
-		}},
-	})
-	if conflicted(err) {
-		return problem.New(problem.Conflict, "delivery_state_conflict", "only a dead-lettered delivery is replayed; with force a delivered one too")
-	}
-	return err
-}
-
-// ResolveDelivery is a person's word that a delivery is done with: pending or
-// parked, it is not sent any more. One whose attempt is in flight is a conflict.
-func (a *Admission) ResolveDelivery(ctx context.Context, c Caller, row eventlog.DeliveryRow, reason string) error {
-	here := []derived.Col{{Name: "target_id", Value: string(row.TargetID)}, {Name: "delivery_id", Value: string(row.ID)}}
-	err := a.append(ctx, eventlog.Append{
-		Entries: []eventlog.Entry{{Stream: row.TargetID.Stream(), Expect: eventlog.AnyHead, Events: []event.Event{{
-			SessionID: row.SessionID, UserID: row.UserID, RunID: row.RunID,
-			Data: &event.DeliveryResolved{Actor: c.Actor, DeliveryID: row.ID, Reason: note(reason)},
-		}}}},
-		Require: []eventlog.Condition{
-			{Table: derived.Outbox, Where: here, Column: "status", In: []any{outbox.Pending, outbox.DeadLettered}},
-			{Table: derived.Outbox, Where: here, Column: "n_open", In: []any{int64(0)}},
-		},
-	})
-	var ce *eventlog.ConditionError
-	switch {
-	case !errors.As(err, &ce):
-		return err
-	case ce.Index == 1:
-		return problem.New(problem.Conflict, "delivery_in_flight", "an attempt of the delivery is in flight; try again when it is over")
-	}
-	return problem.New(problem.Conflict, "delivery_state_conflict", "only a pending or dead-lettered delivery is resolved")
 }

@@ -115,8 +115,9 @@ func TestReplayCommand(t *testing.T) {
 	target := event.TargetIDFor(s.UserID, "webhook", "http://a.test/")
 	const id = event.DeliveryID("dlv_1")
 	body := event.NewBlob(s.ID, event.BlobDelivery, []byte("{}"))
-	if _, err := d.store.Append(t.Context(), eventlog.Append{Blobs: []event.Blob{body}, Entries: []eventlog.Entry{{Stream: target.Stream(), Expect: eventlog.AnyHead,
-		Events: []event.Event{about(s, "run_1", &event.DeliveryEnqueued{Address: body.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"})}}}}); err != nil {
+	address := event.NewBlob(s.ID, event.BlobDelivery, []byte(`{"type":"webhook","url":"http://a.test/"}`))
+	if _, err := d.store.Append(t.Context(), eventlog.Append{Blobs: []event.Blob{body, address}, Entries: []eventlog.Entry{{Stream: target.Stream(), Expect: eventlog.AnyHead,
+		Events: []event.Event{about(s, "run_1", &event.DeliveryEnqueued{Address: address.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"})}}}}); err != nil {
 		t.Fatal(err)
 	}
 	replay := func(force bool) error {
@@ -124,7 +125,7 @@ func TestReplayCommand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return d.Replay(t.Context(), admission.Caller{}, row, &api.ReplayDelivery{Force: force})
+		return d.Replay(t.Context(), admission.Caller{}, row, &api.ReplayDelivery{Force: force, Reason: "once more"})
 	}
 	if err := replay(true); !problem.Is(err, "delivery_state_conflict") {
 		t.Errorf("replay of what is pending: %v", err)
@@ -137,7 +138,7 @@ func TestReplayCommand(t *testing.T) {
 		t.Errorf("replay of what is dead-lettered: %v", err)
 	}
 	d.put(target.Stream(), about(s, "run_1", &event.DeliveryDelivered{DeliveryID: id}))
-	if err := replay(false); !problem.Is(err, "delivery_state_conflict") {
+	if err := replay(false); !problem.Is(err, "already_replayed") {
 		t.Errorf("replay of what is delivered: %v", err)
 	}
 	if err := replay(true); err != nil {
@@ -180,7 +181,7 @@ func TestResolveDelivery(t *testing.T) { // I-24
 	if err := resolve(); err != nil {
 		t.Fatal(err)
 	}
-	if err := resolve(); !problem.Is(err, "delivery_state_conflict") {
+	if err := resolve(); err != nil { // nothing changes: the first reason stays
 		t.Errorf("a second word: %v", err)
 	}
 	if _, err := d.store.NextDelivery(t.Context(), target); !errors.Is(err, eventlog.ErrNotFound) {

@@ -158,7 +158,7 @@ func TestEventsOverCrashes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dying := admission.New(admission.Config{Store: lossy{d.store, commits}, Tools: set, Random: zeros{}, CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
+		dying := admission.New(admission.Config{Store: lossy{d.store, commits}, Tools: set, Random: zeros{}, CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
 			Route: func(string, string) (event.Route, error) {
 				return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 			}})

@@ -78,7 +78,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.token, "token", "", "access token [HOLDFAST_TOKEN]")
 	f.StringVar(&a.user, "user", "", "user whose sessions are meant, for tokens that are not bound to one")
 	f.BoolVar(&a.json, "json", false, "print JSON, errors too")
-	root.AddCommand(a.serveCommand(), a.demoCommand(), a.doctorCommand(), a.verifyCommand(), a.configCommand(), a.versionCommand())
+	root.AddCommand(a.serveCommand(), a.demoCommand(), a.doctorCommand(), a.verifyCommand(), a.backupCommand(), a.restoreCommand(), a.configCommand(), a.versionCommand())
 	root.AddCommand(a.clientCommands()...)
 	checkArgs(root)
 	return root

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -66,10 +67,18 @@ func addressesOf(cfg *config.Config) []string {
 		out = append(out, strings.TrimSpace(string(data)))
 	}
 	at := address(cfg)
-	if !strings.HasPrefix(at, "unix:") {
-		at = "http://" + at
+	if strings.HasPrefix(at, "unix:") {
+		return append(out, at)
 	}
-	return append(out, at)
+	if _, port, err := net.SplitHostPort(at); err == nil {
+		if url := cfg.PublicURL(port); url != "" {
+			return append(out, url)
+		}
+	}
+	if cfg.TLS.Set() {
+		return append(out, "https://"+at)
+	}
+	return append(out, "http://"+at)
 }
 
 // ownToken reads the admin token of the data directory for a server that is
@@ -138,7 +147,7 @@ func onlyHolds(c *cobra.Command, args []string) error {
 
 func (a *app) clientCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.runCommand(), a.sessionsCommand(), a.runsCommand(), a.eventsCommand(), a.assetsCommand(), a.deliveriesCommand(), a.targetsCommand(), a.connectorsCommand(),
-		a.nodesCommand(), a.routesCommand(), a.toolsCommand(), a.tokenCommand(),
+		a.runCommand(), a.sessionsCommand(), a.runsCommand(), a.eventsCommand(), a.assetsCommand(), a.deliveriesCommand(), a.jobsCommand(), a.targetsCommand(), a.connectorsCommand(),
+		a.nodesCommand(), a.routesCommand(), a.toolsCommand(), a.tokenCommand(), a.secretsCommand(), a.auditCommand(),
 	}
 }

@@ -79,6 +79,12 @@ func unreadable(wrong configError) []doctor.Finding {
 func (a *app) patient(cfg *config.Config, online bool) doctor.Input {
 	in := doctor.Input{Config: cfg, Online: online, Version: version.String(), RowsVersion: eventlog.RowsVersion,
 		Private: []string{daemon.TokenPath(cfg), daemon.SigningSecretPath(cfg)}}
+	if way, err := daemon.DoctorGuard(cfg); err == nil { // what is wrong with it Check tells
+		in.Vendors = way
+	}
+	if key := cfg.MasterKeyFile(); key != "" {
+		in.Private = append(in.Private, key)
+	}
 	warnings, err := daemon.Check(cfg)
 	in.Warnings = warnings
 	var wrong configError

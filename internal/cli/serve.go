@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,7 +22,9 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
+	"github.com/holdfast-dev/holdfast/internal/listener"
 	"github.com/holdfast-dev/holdfast/internal/postgres"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -92,11 +96,15 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	if !hadSecret && exists(daemon.SigningSecretPath(cfg)) {
 		log.Info("first start: the secret that webhooks are signed with is in a file", "path", daemon.SigningSecretPath(cfg))
 	}
-	l, local, err := listen(address(cfg))
+	l, local, conf, stopTLS, err := listen(cfg, log)
 	if err != nil {
 		return errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 	}
+	defer stopTLS()
 	path, err := d.FirstToken(ctx, os.Getenv("HOLDFAST_TOKEN"))
+	if err == nil {
+		err = d.AuditStart(ctx)
+	}
 	if err == nil {
 		err = d.Start(ctx)
 	}
@@ -107,8 +115,12 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	if path != "" {
 		log.Info("first start: the admin token is in a file", "path", path)
 	}
-	d.Serve(l, local)
-	at := addressOf(l, local)
+	if conf != nil {
+		d.ServeTLS(l, conf)
+	} else {
+		d.Serve(l, local)
+	}
+	at := addressOf(cfg, l, local)
 	log.Info("listening", "address", at, "version", version.String(), "pid", os.Getpid())
 	if err = writeWhole(addressPath(cfg), at+"\n"); err == nil && addressFile != "" {
 		err = writeWhole(addressFile, at+"\n")
@@ -161,35 +173,56 @@ func opened(err error) error {
 	if errors.As(err, &there) {
 		return &exitError{exitRefused, "database_newer", there.Error()}
 	}
+	var damaged *sqlite.DamagedError
+	if errors.As(err, &damaged) {
+		return &exitError{exitRefused, "database_damaged", damaged.Error()}
+	}
 	var here *sqlite.NewerError
 	if errors.As(err, &here) {
 		return &exitError{exitRefused, "data_dir_newer", here.Error()}
 	}
+	var sealed *slots.UnknownKeyError
+	if errors.As(err, &sealed) {
+		return &exitError{exitRefused, "master_key_unknown", sealed.Error()}
+	}
 	return err
 }
 
-func listen(address string) (net.Listener, bool, error) {
-	path, ok := strings.CutPrefix(address, "unix:")
-	if !ok {
-		l, err := net.Listen("tcp", address)
-		return l, false, err
+// listen opens the listener of the configuration. conf is not nil where it speaks
+// TLS; stop ends what was begun for that.
+func listen(cfg *config.Config, log *slog.Logger) (l net.Listener, local bool, conf *tls.Config, stop func(), err error) {
+	stop = func() {}
+	if path, ok := strings.CutPrefix(address(cfg), "unix:"); ok {
+		l, err = listener.Unix(path, log)
+		var used *listener.InUseError
+		if errors.As(err, &used) {
+			err = &exitError{exitRefused, "address_in_use", used.Error()}
+		}
+		return l, true, nil, stop, err
 	}
-	// A socket that nobody answers was left by a daemon that is gone.
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-		c, err := net.Dial("unix", path)
-		if err == nil {
-			c.Close()
-			return nil, true, &exitError{exitRefused, "address_in_use", "another process listens on unix:" + path}
+	if l, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return nil, false, nil, stop, err
+	}
+	switch t := cfg.TLS; {
+	case t.ACME != nil:
+		var end func()
+		if conf, end, err = listener.Authority(listener.ACME{
+			Domains: t.ACME.Domains, Email: t.ACME.Email, Directory: t.ACME.Directory, Roots: cfg.Path(t.ACME.Roots),
+			Folder: filepath.Join(cfg.Path(cfg.DataDir), "acme"), Listen: l.Addr().String(),
+		}, log); err == nil {
+			stop = end
 		}
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, true, err
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, true, err
+	case t.Set():
+		conf, err = listener.Files(cfg.Path(t.Cert), cfg.Path(t.Key), log)
+		if err != nil {
+			err = mistakes(cfg.Mistake("tls", "%v", err))
 		}
 	}
-	l, err := listenPrivate(path)
-	return l, true, err
+	if err != nil {
+		l.Close()
+		return nil, false, nil, stop, err
+	}
+	return l, false, conf, stop, nil
 }
 
 // address is where the configuration listens; a socket's path begins at the
@@ -201,11 +234,27 @@ func address(cfg *config.Config) string {
 	return cfg.Listen
 }
 
-func addressOf(l net.Listener, local bool) string {
+// addressOf is where the other commands on this machine reach the daemon: with TLS
+// by a name of its certificate.
+func addressOf(cfg *config.Config, l net.Listener, local bool) string {
+	at := l.Addr().String()
 	if local {
-		return "unix:" + l.Addr().String()
+		return "unix:" + at
 	}
-	return "http://" + l.Addr().String()
+	host, port, err := net.SplitHostPort(at)
+	if err != nil {
+		return "http://" + at
+	}
+	if url := cfg.PublicURL(port); url != "" {
+		return url
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		at = net.JoinHostPort("127.0.0.1", port)
+	}
+	if cfg.TLS.Set() {
+		return "https://" + at
+	}
+	return "http://" + at
 }
 
 // writeWhole writes a file that readers see whole or not at all.

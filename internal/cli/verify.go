@@ -82,12 +82,32 @@ func (a *app) verify(ctx context.Context, dir string, rebuild, upgrade bool) err
 			"verify it with the program that wrote it, or, after a backup, with --upgrade", dir, g.Schema, g.Rows, g.KnownSchema, eventlog.RowsVersion)}
 	}
 	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, CheckSnapshot: eventlog.CheckSnapshot})
+	var damaged *sqlite.DamagedError
+	if errors.As(err, &damaged) {
+		return a.verifyDamaged(ctx, damaged)
+	}
 	if err != nil {
 		return opened(err)
 	}
 	return a.verifyStore(ctx, rebuild, s.Close, func(ctx context.Context, rebuild bool, progress func(string, int)) (storecore.Report, error) {
 		return s.Verify(ctx, sqlite.VerifyOptions{Rebuild: rebuild, Progress: progress})
 	})
+}
+
+// verifyDamaged tells all that is wrong with a database that cannot be opened.
+func (a *app) verifyDamaged(ctx context.Context, damaged *sqlite.DamagedError) error {
+	report := storecore.Report{}
+	report.Find(sqlite.DatabaseFile, "%s", damaged.What)
+	why, err := sqlite.Examine(ctx, damaged.Dir)
+	if err != nil {
+		why = append(why, err.Error())
+	}
+	for _, text := range why {
+		if text != damaged.What {
+			report.Find(sqlite.DatabaseFile, "%s", text)
+		}
+	}
+	return a.tellVerdict(&report, false, "the database cannot be opened; nothing was changed. "+damaged.Advice())
 }
 
 // verifyShared verifies the database that nodes share.
@@ -127,6 +147,11 @@ func (a *app) verifyStore(ctx context.Context, rebuild bool, closeStore func(con
 	if err = errors.Join(err, closeStore(context.WithoutCancel(ctx))); err != nil {
 		return err
 	}
+	return a.tellVerdict(&report, mended, "")
+}
+
+// tellVerdict prints a report, and is an error when something was found.
+func (a *app) tellVerdict(report *storecore.Report, mended bool, advice string) (err error) {
 	found := len(report.Findings) + report.More
 	if a.json {
 		v := verdict{
@@ -138,12 +163,16 @@ func (a *app) verifyStore(ctx context.Context, rebuild bool, closeStore func(con
 		}
 		err = a.print(v)
 	} else {
-		err = a.tellReport(&report, mended)
+		err = a.tellReport(report, mended)
 	}
 	if err != nil || found == 0 || mended {
 		return err
 	}
-	return &exitError{exitFailed, "", count(found, "finding")}
+	text := count(found, "finding")
+	if advice != "" {
+		text += ": " + advice
+	}
+	return &exitError{exitFailed, "", text}
 }
 
 // tellReport prints a report for people.

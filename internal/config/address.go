@@ -24,7 +24,7 @@ func (c *Config) checkAddress(key string, a *Address, schemes ...string) *Error 
 	case !a.Set():
 		return nil
 	case a.Text == "":
-		return c.checkRef(key, a.Ref, true)
+		return c.checkEarly(key, a.Ref)
 	}
 	u, err := url.Parse(a.Text)
 	if err != nil || !slices.Contains(schemes, u.Scheme) {

@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -35,23 +33,21 @@ func (c *Config) check() *Error {
 	if c.DataDir == "" {
 		c.DataDir = DefaultDataDir
 	}
-	if err := c.ListenOn(c.Listen); err != nil {
+	if err := c.checkDoor(); err != nil {
 		return err
 	}
-	for _, name := range sorted(c.Secrets) {
-		if err := c.checkRef("secrets."+name, c.Secrets[name], false); err != nil {
-			return err
-		}
+	if err := c.checkSecrets(); err != nil {
+		return err
 	}
 	if err := c.checkRoutes(); err != nil {
 		return err
 	}
 	if s := c.Targets.SigningSecret; s != "" {
-		if _, ok := c.Secrets[s]; !ok {
-			return mistake("targets.signing_secret", "no secret is named %q", s)
+		if !nameForm.MatchString(s) {
+			return mistake("targets.signing_secret", "a secret's name is [A-Za-z0-9_-]{1,64}")
 		}
 	}
-	if _, err := c.AllowPrivate(); err != nil {
+	if err := c.checkNetwork(); err != nil {
 		return err
 	}
 	if err := c.checkTargets(); err != nil {
@@ -75,6 +71,9 @@ func (c *Config) check() *Error {
 	default:
 		return mistake("store.sync", "must be full or normal")
 	}
+	if c.Store.Reserve < 0 || c.Store.Reserve > maxReserve {
+		return mistake("store.reserve", "must be bytes, from 1 to %d (1 TiB); 0 is the default", maxReserve)
+	}
 	if !slices.Contains([]string{"", "text", "json"}, c.Log.Format) {
 		return mistake("log.format", "must be text or json")
 	}
@@ -95,6 +94,9 @@ func (c *Config) check() *Error {
 	if err := c.checkBusURL(); err != nil {
 		return err
 	}
+	if err := c.checkDelivery(); err != nil {
+		return err
+	}
 	return c.checkNumbers()
 }
 
@@ -105,7 +107,7 @@ func (c *Config) checkBusURL() *Error {
 	case !a.Set():
 		return nil
 	case a.Text == "":
-		return c.checkRef("bus_url", a.Ref, true)
+		return c.checkEarly("bus_url", a.Ref)
 	}
 	if why := checkBus(a.Text); why != "" {
 		return mistake("bus_url", "%s", why)
@@ -195,48 +197,28 @@ func (c *Config) checkNumbers() *Error {
 		{"files.file_bytes", c.Files.FileBytes}, {"files.tree_bytes", c.Files.TreeBytes}, {"files.tree_files", c.Files.TreeFiles},
 		{"files.keep", c.Files.Keep}, {"files.workspace_bytes", c.Files.WorkspaceBytes}, {"files.timeout", int(c.Files.Timeout)},
 		{"limits.asset_bytes", c.Limits.AssetBytes}, {"limits.user_asset_bytes", c.Limits.UserAssetBytes},
-		{"targets.max_hops", c.Targets.MaxHops}, {"delivery.max_attempts", c.Delivery.MaxAttempts}, {"delivery.slots", c.Delivery.Slots},
+		{"targets.max_hops", c.Targets.MaxHops},
 		{"limits.active_sessions", c.Limits.ActiveSessions}, {"limits.cached_sessions", c.Limits.CachedSessions}, {"limits.cached_bytes", c.Limits.CachedBytes},
 		{"limits.queued_runs", c.Limits.QueuedRuns}, {"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},
 		{"limits.input_bytes", c.Limits.InputBytes}, {"limits.answer_bytes", c.Limits.AnswerBytes},
 		{"limits.tool_output_bytes", c.Limits.ToolOutputBytes}, {"limits.streams", c.Limits.Streams},
+		{"limits.requests", c.Limits.Requests}, {"limits.connections", c.Limits.Connections}, {"limits.header_bytes", c.Limits.HeaderBytes},
+		{"limits.auth_failures", c.Limits.AuthFailures}, {"limits.peer_rate", c.Limits.PeerRate}, {"limits.token_rate", c.Limits.TokenRate},
 	} {
 		if n.v < 0 {
 			return mistake(n.path, "must not be negative")
 		}
 	}
-	return nil
-}
-
-// ListenOn has the daemon listen somewhere else than the file says, by the same
-// rule: loopback TCP or a unix socket; anything else waits for TLS.
-func (c *Config) ListenOn(listen string) *Error {
-	if err := checkListen(listen); err != nil {
-		return err
-	}
-	c.Listen = listen
-	return nil
-}
-
-func checkListen(listen string) *Error {
-	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
-		if path == "" {
-			return mistake("listen", "unix: wants a path")
+	for path, v := range map[string]int{"limits.auth_failures": c.Limits.AuthFailures, "limits.peer_rate": c.Limits.PeerRate, "limits.token_rate": c.Limits.TokenRate} {
+		if v > maxRate {
+			return mistake(path, "must be %d or less", maxRate)
 		}
-		return nil
-	}
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return mistake("listen", "%q is neither host:port nor unix:PATH", listen)
-	}
-	if host == "localhost" {
-		return nil
-	}
-	if ip, err := netip.ParseAddr(host); err != nil || !ip.IsLoopback() {
-		return mistake("listen", "%s is not a loopback address; this version listens on loopback and unix sockets only", host)
 	}
 	return nil
 }
+
+// maxRate bounds a rate: more is no bound.
+const maxRate = 1_000_000
 
 func (c *Config) checkRoutes() *Error {
 	if len(c.Routes) == 0 {
@@ -347,10 +329,20 @@ func (c *Config) checkRef(path string, r Ref, named bool) *Error {
 		return mistake(path, "a secret is a reference: exactly one of env, file or secret")
 	case r.Secret != "" && !named:
 		return mistake(path, "a named secret refers to env or file")
-	case r.Secret != "":
-		if _, ok := c.Secrets[r.Secret]; !ok {
-			return mistake(path, "no secret is named %q", r.Secret)
-		}
+	case r.Secret != "" && !nameForm.MatchString(r.Secret):
+		return mistake(path, "a secret's name is [A-Za-z0-9_-]{1,64}")
+	}
+	return nil
+}
+
+// checkEarly is checkRef of what is read before there is a database, and so
+// before there are slots.
+func (c *Config) checkEarly(path string, r Ref) *Error {
+	if err := c.checkRef(path, r, true); err != nil {
+		return err
+	}
+	if c.Slotted(r) {
+		return mistake(path, "no secret is named %q; a slot cannot stand here, since it is in the database", r.Secret)
 	}
 	return nil
 }
@@ -371,7 +363,7 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 		if t.Root == "" {
 			return mistake(path, "a workspace wants root")
 		}
-		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" {
+		if t.URL != "" || t.Method != "" || t.InputSchema != nil || t.SideEffect != "" || t.Policy != "" || t.AllowPrivate != nil {
 			return mistake(path, "a workspace takes type, root, shared and allow only")
 		}
 		for _, a := range t.Allow {
@@ -401,19 +393,6 @@ func (c *Config) checkTool(path, name string, t Tool) *Error {
 }
 
 var workspaceTools = []string{"list_files", "read_file", "search_files", "write_file", "edit_file"}
-
-// AllowPrivate reads the networks of targets.allow_private.
-func (c *Config) AllowPrivate() ([]netip.Prefix, *Error) {
-	var out []netip.Prefix
-	for i, s := range c.Targets.AllowPrivate {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return nil, mistake(fmt.Sprintf("targets.allow_private[%d]", i), "%q is no network such as 127.0.0.0/8", s)
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
 
 func sorted[V any](m map[string]V) []string {
 	names := make([]string, 0, len(m))

@@ -5,14 +5,35 @@ package config
 
 import (
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/secret"
 )
 
 // Config is holdfast.yaml. JSON is YAML.
 type Config struct {
-	// Listen is where the daemon listens: host:port on loopback, or
-	// unix:PATH for a socket of mode 0600 that wants no token. Default
-	// 127.0.0.1:7411.
+	// Listen is where the daemon listens: host:port, where every request wants a
+	// token, or unix:PATH for a socket of mode 0600 that wants none and answers to
+	// its own user alone. An address that is not loopback wants tls, or behind_proxy.
+	// Default 127.0.0.1:7411.
 	Listen string `yaml:"listen"`
+	// TLS is about a listener that speaks TLS.
+	TLS TLS `yaml:"tls"`
+	// PublicNames are the names, or addresses, by which the daemon is asked besides
+	// those of loopback: a request under another Host is refused, so that no web page
+	// can have a name of its own point here. Default: none; the address of listen and
+	// the domains of tls.acme count too.
+	PublicNames []string `yaml:"public_names"`
+	// BehindProxy: another server speaks TLS and passes requests on. Those in proxies
+	// are then the only ones, beside this machine itself, whose requests are taken.
+	BehindProxy bool `yaml:"behind_proxy"`
+	// Proxies are the addresses or networks (CIDR) of those servers, whose word is
+	// believed on whom they ask for.
+	Proxies []string `yaml:"proxies"`
+	// ProxyHeader is the header in which they say it, which they must set or add to:
+	// X-Forwarded-For or Forwarded. The other one is not read. Default X-Forwarded-For.
+	ProxyHeader string `yaml:"proxy_header"`
+	// Tokens is about access tokens.
+	Tokens Tokens `yaml:"tokens"`
 	// DataDir holds the database, the lock and made secrets. It must lie on a
 	// local disk: network file systems are refused. Default ./holdfast-data.
 	// With database_url it holds what is of this node alone: its first admin
@@ -34,8 +55,14 @@ type Config struct {
 	DefaultRoute string `yaml:"default_route"`
 	// Routes are named ways to a model.
 	Routes map[string]Route `yaml:"routes"`
-	// Secrets are named references; everything else speaks of the names.
-	Secrets map[string]Ref `yaml:"secrets"`
+	// Secrets are named references; everything else speaks of the names. The
+	// slots that are set with holdfast secrets set have the same name space; a
+	// name that stands here is no slot's.
+	Secrets map[string]NamedSecret `yaml:"secrets"`
+	// MasterKey is what secret slots are sealed with.
+	MasterKey MasterKey `yaml:"master_key"`
+	// Slots is about secrets that are set over the API.
+	Slots Slots `yaml:"slots"`
 	// Targets is about where answers go.
 	Targets Targets `yaml:"targets"`
 	// Tools are the tools that sessions may use.
@@ -67,6 +94,11 @@ type Config struct {
 	// needed; the error never holds a value. Nil: nobody is told. It is called
 	// from many goroutines.
 	Unreadable func(at Reference, err error) `yaml:"-"`
+	// Resolve gives the secrets that are named, those of slots too. Nil: those of
+	// this file only. Known is told each value that is read. Both are the
+	// daemon's to set, before anything is used.
+	Resolve secret.Resolve `yaml:"-"`
+	Known   *secret.Known  `yaml:"-"`
 
 	dir  string // of the file: relative paths begin there
 	name string // of the file, and its text: for the place of a mistake
@@ -82,6 +114,14 @@ type Route struct {
 	// BaseURL of the server: of openai_compatible up to and without
 	// /chat/completions. Default: the vendor's own address.
 	BaseURL string `yaml:"base_url"`
+	// AllowPrivate lists networks (CIDR) that the server may be in besides public
+	// ones. The host of base_url may be at a private address without it, and on
+	// this machine where it is localhost or a loopback address. Default: none.
+	AllowPrivate []string `yaml:"allow_private"`
+	// Proxy is an HTTP proxy that the requests of this route go through, as
+	// http://host:port. Those of the environment (HTTP_PROXY) are not used.
+	// Default: none.
+	Proxy string `yaml:"proxy"`
 	// APIKey is a reference to the credential.
 	APIKey *Ref `yaml:"api_key"`
 	// Capabilities say what the model can do where that is not as in the table
@@ -194,7 +234,7 @@ type Ref struct {
 	Env string `yaml:"env"`
 	// File is the path of a file that holds the secret; white space at its ends does not count.
 	File string `yaml:"file"`
-	// Secret names one of the configured secrets.
+	// Secret names one of the configured secrets, or a slot of the daemon.
 	Secret string `yaml:"secret"`
 }
 
@@ -219,7 +259,8 @@ func (a *Address) UnmarshalYAML(read func(any) error) error {
 
 // Targets is about where answers go.
 type Targets struct {
-	// SigningSecret names the secret that webhooks are signed with by default.
+	// SigningSecret names the secret that webhooks are signed with by default,
+	// one of secrets or a slot of the daemon.
 	// When absent one is made at the first start, in the data directory.
 	SigningSecret string `yaml:"signing_secret"`
 	// AllowPrivate lists the networks (CIDR) that webhooks and HTTP tools may
@@ -241,8 +282,11 @@ type Targets struct {
 	Plugins map[string]Plugin `yaml:"plugins"`
 	// MaxHops is how many runs may answer into a session one after the other, by
 	// targets of type session, before the next answer is refused: the end of a
-	// loop. Default 8.
+	// loop. At most 100. Default 8.
 	MaxHops int `yaml:"max_hops"`
+	// Overrides are rules of single targets; the first that fits holds. What one
+	// does not say is as delivery says.
+	Overrides []TargetOverride `yaml:"overrides"`
 }
 
 // Tool declares a tool, or a set of tools.
@@ -280,6 +324,9 @@ type Tool struct {
 	IdempotencyHeader string `yaml:"idempotency_header"`
 	// Headers of an HTTP tool, as references.
 	Headers map[string]Ref `yaml:"headers"`
+	// AllowPrivate lists networks (CIDR) that an HTTP tool may reach besides public
+	// addresses and those of targets.allow_private. Default: none.
+	AllowPrivate []string `yaml:"allow_private"`
 	// Timeout of one call of an HTTP tool. Default 30s.
 	Timeout Duration `yaml:"timeout"`
 }
@@ -334,22 +381,6 @@ type Files struct {
 	Timeout Duration `yaml:"timeout"`
 }
 
-// Delivery bounds the attempts of a delivery.
-type Delivery struct {
-	// MaxAttempts before the dead letter. Default 12.
-	MaxAttempts int `yaml:"max_attempts"`
-	// InitialBackoff is the wait after the first failure; it doubles. Default 5s.
-	InitialBackoff Duration `yaml:"initial_backoff"`
-	// MaxBackoff is the longest wait. Default 6h.
-	MaxBackoff Duration `yaml:"max_backoff"`
-	// MaxAge is how long a delivery is tried. Default 72h.
-	MaxAge Duration `yaml:"max_age"`
-	// Timeout of one attempt. Default 15s.
-	Timeout Duration `yaml:"timeout"`
-	// Slots is how many attempts run at once, over all targets. Default 256.
-	Slots int `yaml:"slots"`
-}
-
 // Store is about the database, the embedded one or that of database_url.
 type Store struct {
 	// Sync is full (no acknowledged commit is lost at a power cut) or normal. Default full.
@@ -357,6 +388,11 @@ type Store struct {
 	// Wait is how long a start waits for a database_url that cannot be reached,
 	// trying again; then it ends with exit code 3. At most 1h. Default 30s.
 	Wait Duration `yaml:"wait"`
+	// Reserve is how many bytes of the disk under data_dir are kept for the work
+	// under way: with less free, submissions and other new work are refused (507
+	// storage_full); below a quarter of it no model call, tool or delivery begins.
+	// Not with database_url. At most 1 TiB; 1 keeps nothing. Default 64 MiB.
+	Reserve int `yaml:"reserve"`
 }
 
 // Limits bound what is accepted, kept and done at once.
@@ -398,6 +434,28 @@ type Limits struct {
 	// Streams is how many event streams and waits are open at once, each some
 	// 40 KiB and one open file of the process. Default 20000.
 	Streams int `yaml:"streams"`
+	// Requests is how many requests are answered at once, beside streams and waits;
+	// others are told to come again (429). Default 1024.
+	Requests int `yaml:"requests"`
+	// Connections is how many connections are open at once. For one more the one is
+	// closed that has been idle the longest, or, when all are busy, itself. Default 25000.
+	Connections int `yaml:"connections"`
+	// HeaderBytes of a request's header. Default 64 KiB.
+	HeaderBytes int `yaml:"header_bytes"`
+	// HeaderTimeout is how long a request's header may take to come. Default 10s.
+	HeaderTimeout Duration `yaml:"header_timeout"`
+	// BodyTimeout is how long a request's body may take to come. Default 30s.
+	BodyTimeout Duration `yaml:"body_timeout"`
+	// AuthFailures is how many tokens that are not good may come from one address (of
+	// IPv6: one /64) within a minute; further ones are told to come again (429). A
+	// good token still works. Default 10.
+	AuthFailures int `yaml:"auth_failures"`
+	// PeerRate is how many requests without a good token one address (of IPv6: one
+	// /64) may send within a second, twice as many at once. Default 100.
+	PeerRate int `yaml:"peer_rate"`
+	// TokenRate is how many requests may come with one token within a second, twice as
+	// many at once. Default 10000.
+	TokenRate int `yaml:"token_rate"`
 }
 
 // Shutdown is about a stop.
@@ -420,6 +478,9 @@ type Telemetry struct {
 	// OTLPEndpoint is the base URL of an OTLP/HTTP collector, such as
 	// http://127.0.0.1:4318; /v1/traces and /v1/metrics are added. Absent: nothing is sent.
 	OTLPEndpoint string `yaml:"otlp_endpoint"`
+	// AllowPrivate lists networks (CIDR) that the collector may be in, where its
+	// name leads to this machine and is not localhost. Default: none.
+	AllowPrivate []string `yaml:"allow_private"`
 	// Headers of each request, as references.
 	Headers map[string]Ref `yaml:"headers"`
 	// Sample is the share of runs whose traces are sent, from 0 to 1. Default 1.

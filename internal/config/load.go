@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
 // MaxBytes bounds the file.
@@ -101,7 +104,6 @@ func (c *Config) File() string { return c.Path(filepath.Base(c.name)) }
 var later = map[string]string{
 	"mcp_servers": "MCP servers are not available yet",
 	"review":      "approvals are not available yet",
-	"circuit":     "circuits are not available yet",
 }
 
 // place gives a YAML error its line and column.
@@ -173,8 +175,14 @@ type Reference struct {
 // References lists the references of the file, by key.
 func (c *Config) References() []Reference {
 	var out []Reference
-	for name, r := range c.Secrets {
-		out = append(out, Reference{"secrets." + name, r})
+	for name, n := range c.Secrets {
+		out = append(out, Reference{"secrets." + name, n.Ref()})
+	}
+	if m := c.MasterKey; m.File != "" || m.Env != "" {
+		out = append(out, Reference{"master_key", Ref{Env: m.Env, File: m.File}})
+	}
+	for i, r := range c.MasterKey.Former {
+		out = append(out, Reference{fmt.Sprintf("master_key.former[%d]", i), r})
 	}
 	for name, r := range c.Routes {
 		if r.APIKey != nil {
@@ -204,14 +212,48 @@ func (c *Config) References() []Reference {
 	return out
 }
 
-// Use reads a reference at the moment its value is needed, and tells
-// Unreadable when that fails.
+// Use is UseFor of a secret that is sent nowhere, and gives its current value.
 func (c *Config) Use(at Reference) (string, error) {
-	v, err := c.Secret(at.Ref)
+	values, err := c.UseFor(context.Background(), at, "")
+	if err != nil {
+		return "", err
+	}
+	return values[0], nil
+}
+
+// useTimeout bounds how long a value is waited for.
+const useTimeout = 5 * time.Second
+
+// UseFor reads a reference at the moment its value is needed, to be sent to
+// host (host:port; empty: it is sent nowhere), and tells Unreadable when that
+// fails. The current value comes first, then those before it that still count.
+func (c *Config) UseFor(ctx context.Context, at Reference, host string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, useTimeout)
+	defer cancel()
+	values, err := c.values(ctx, at.Ref, host)
 	if err != nil && c.Unreadable != nil {
 		c.Unreadable(at, err)
 	}
-	return v, err
+	if c.Known != nil {
+		c.Known.Add(values...)
+	}
+	return values, err
+}
+
+func (c *Config) values(ctx context.Context, r Ref, host string) ([]string, error) {
+	if r.Secret != "" && c.Resolve != nil {
+		return c.Resolve(ctx, r.Secret, host)
+	}
+	if n, ok := c.Secrets[r.Secret]; ok && r.Secret != "" && host != "" {
+		if hosts, bound := n.Bound(); bound && !hosts.Allows(host) {
+			return nil, problem.New(problem.Forbidden, "secret_not_for_host", "the secret %s is not bound to this host", r.Secret)
+		}
+	}
+	v, err := c.Secret(r)
+	if err != nil {
+		return nil, err
+	}
+	return []string{v}, nil
 }
 
 // Bus reads the URL of the bus, at the moment it is needed. The error holds no secret.
@@ -248,7 +290,7 @@ func (c *Config) Secret(r Ref) (string, error) {
 		if !ok {
 			return "", fmt.Errorf("no secret is named %q", r.Secret)
 		}
-		return c.Secret(named)
+		return c.Secret(named.Ref())
 	case r.Env != "":
 		v, ok := os.LookupEnv(r.Env)
 		if !ok || v == "" {

@@ -44,7 +44,7 @@ func TestReference(t *testing.T) {
 		"begin at the folder of the file. JSON is YAML.\n\n" +
 		"A **reference** says where a secret stands and never holds it: `{env: NAME}`, an environment variable of the daemon;\n" +
 		"`{file: PATH}`, a file that holds the secret and nothing else (white space at its ends does not count); or, outside of\n" +
-		"`secrets`, `{secret: NAME}`, one of the `secrets` of this file. It is read each time the value is needed, so that a changed\n" +
+		"`secrets`, `{secret: NAME}`, one of the `secrets` of this file or a slot that was set with `holdfast secrets set`. It is read each time the value is needed, so that a changed\n" +
 		"secret counts without a restart. One that cannot be read is a warning of `holdfast config check` and at the start; what\n" +
 		"needs it fails until it can be read.\n\n" +
 		"    secrets:\n      hook: {file: ./hook.secret}\n    targets: {signing_secret: hook}\n    routes:\n" +
@@ -110,11 +110,11 @@ func kindOf(e ast.Expr) (kind, inner, step string) {
 	case *ast.StarExpr:
 		return kindOf(e.X)
 	case *ast.ArrayType:
-		kind, _, _ := kindOf(e.Elt)
+		kind, inner, _ := kindOf(e.Elt)
 		if kind == "JSON Schema" {
 			kind = "object"
 		}
-		return "list of " + kind, "", ""
+		return "list of " + kind, inner, "[]"
 	case *ast.MapType:
 		kind, inner, _ := kindOf(e.Value)
 		return "map of " + kind, inner, ".<name>"

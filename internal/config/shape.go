@@ -35,7 +35,7 @@ func shape(n ast.Node, t reflect.Type, path string) *Error {
 			return mistakeAt(n, path, "want a URL, or a reference to one: {env: NAME} or {file: PATH}")
 		}
 		return structShape(n, reflect.TypeFor[Ref](), path)
-	case t == reflect.TypeFor[Ref]():
+	case t == reflect.TypeFor[Ref](), t == reflect.TypeFor[NamedSecret]():
 		if members(n) == nil {
 			return mistakeAt(n, path, "a secret is a reference and never a value: write {env: NAME} or {file: PATH}")
 		}

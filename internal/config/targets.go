@@ -94,6 +94,9 @@ type Plugin struct {
 // DefaultPluginTimeout is how long a plugin may take.
 const DefaultPluginTimeout = 10 * time.Second
 
+// maxHops bounds targets.max_hops.
+const maxHops = 100
+
 // checkTargets holds the rules of the ways out.
 func (c *Config) checkTargets() *Error {
 	t := &c.Targets
@@ -119,6 +122,9 @@ func (c *Config) checkTargets() *Error {
 		if err := c.checkPlugin(name, t.Plugins[name]); err != nil {
 			return err
 		}
+	}
+	if t.MaxHops > maxHops {
+		return mistake("targets.max_hops", "must be at most %d", maxHops)
 	}
 	for i := range t.Fallback {
 		path := fmt.Sprintf("targets.fallback[%d]", i)

@@ -384,3 +384,16 @@ func BenchmarkCheck(b *testing.B) {
 		}
 	}
 }
+
+// FuzzExtract feeds what a model answers: what is taken out of it stands in it, and
+// taking out again changes nothing that is JSON.
+func FuzzExtract(f *testing.F) {
+	for _, s := range []string{"", "```", "```json\n{}\n```", "~~~~\n{}\n~~~\n~~~~", "``` `\n{}\n```", "```\n```\n", "x ```\n{}\n```", "\ufeff{}", "````\n```\n{}\n```\n````"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if got := contract.Extract(text); !strings.Contains(text, got) {
+			t.Fatalf("%q gives %q", text, got)
+		}
+	})
+}

@@ -26,7 +26,7 @@ import (
 )
 
 // makeTools makes the configured tools. closers end what they hold.
-func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, closers []func(), err error) {
+func makeTools(cfg *config.Config, opt *Options) (tools []tool.Tool, closers []func(), err error) {
 	names := make([]string, 0, len(cfg.Tools))
 	for n := range cfg.Tools {
 		names = append(names, n)
@@ -42,7 +42,7 @@ func makeTools(cfg *config.Config, guard *netguard.Guard) (tools []tool.Tool, cl
 			}
 			tools = append(tools, ws...)
 		case "http":
-			ht, err := makeHTTPTool(cfg, name, t, guard)
+			ht, err := makeHTTPTool(cfg, name, t, opt)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -62,7 +62,7 @@ func allowed(t config.Tool) []string {
 }
 
 // makeHTTPTool makes a declared tool. The error is a *config.Error with the key at fault.
-func makeHTTPTool(cfg *config.Config, name string, t config.Tool, guard *netguard.Guard) (*httptool.Tool, error) {
+func makeHTTPTool(cfg *config.Config, name string, t config.Tool, opt *Options) (*httptool.Tool, error) {
 	path := "tools." + name
 	if _, err := netguard.CheckURL(t.URL); err != nil {
 		return nil, cfg.Mistake(path+".url", "%s", problem.Of(err).Detail)
@@ -81,7 +81,11 @@ func makeHTTPTool(cfg *config.Config, name string, t config.Tool, guard *netguar
 	headers := map[string]func() (string, error){}
 	for h, ref := range t.Headers {
 		at := config.Reference{Key: path + ".headers." + h, Ref: ref}
-		headers[h] = func() (string, error) { return cfg.Use(at) }
+		headers[h] = func() (string, error) { return useFor(cfg, at, hostOf(t.URL)) }
+	}
+	guard, err := toolGuard(cfg, name, &t, opt)
+	if err != nil {
+		return nil, cfg.Mistake(path+".allow_private", "%v", err)
 	}
 	ht, err := httptool.New(httptool.Config{
 		Name: name, Method: t.Method, URL: t.URL, Description: t.Description, InputSchema: in, OutputSchema: out,

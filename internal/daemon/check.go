@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
-	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/listener"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/provider/scripted"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
@@ -41,9 +41,16 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 		_, err := makeModel(cfg, name, cfg.Routes[name].Model, nil)
 		note(err)
 	}
-	guard, err := netguard.New(netguard.Config{})
-	if err != nil {
-		return nil, fmt.Errorf("network guard: %w", err)
+	if _, err := providerGuard(cfg, &Options{}); err != nil {
+		note(cfg.Mistake("routes", "%v", err))
+	}
+	if _, err := targetGuard(cfg, &Options{}); err != nil {
+		note(cfg.Mistake("targets.allow_private", "%v", err))
+	}
+	if t := cfg.TLS; t.Cert != "" {
+		if _, err := listener.Expires(cfg.Path(t.Cert), cfg.Path(t.Key)); err != nil {
+			note(cfg.Mistake("tls", "%v", err))
+		}
 	}
 	owner := map[string]string{} // of a tool's name
 	for _, name := range slices.Sorted(maps.Keys(cfg.Tools)) {
@@ -52,7 +59,7 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 		if t.Type == "workspace" {
 			names = allowed(t)
 			note(checkRoot(cfg, name, t))
-		} else if ht, err := makeHTTPTool(cfg, name, t, guard); err != nil {
+		} else if ht, err := makeHTTPTool(cfg, name, t, &Options{}); err != nil {
 			note(err)
 		} else {
 			ht.Close()
@@ -64,12 +71,18 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 			owner[n] = name
 		}
 	}
+	for _, err := range checkWays(cfg) {
+		note(err)
+	}
 	for _, at := range cfg.References() {
+		if cfg.Slotted(at.Ref) {
+			continue // in the database; the start says whether it is set
+		}
 		if _, err := cfg.Secret(at.Ref); err != nil {
 			warnings = append(warnings, fmt.Sprintf("%s: %v", at.Key, err))
 		}
 	}
-	if name := cfg.Targets.SigningSecret; name != "" {
+	if name := cfg.Targets.SigningSecret; name != "" && !cfg.Slotted(config.Ref{Secret: name}) {
 		if text, err := cfg.Secret(config.Ref{Secret: name}); err == nil {
 			if _, err := webhook.ParseSecret(text); err != nil {
 				warnings = append(warnings, fmt.Sprintf("targets.signing_secret: the secret %s has no form that can sign", name))

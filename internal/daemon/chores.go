@@ -35,6 +35,10 @@ func (c *chores) start(d *Daemon) {
 		for {
 			d.forgetLeftovers(ctx)
 			d.collectAssets(ctx)
+			if err := d.secrets.Drop(ctx); err != nil && ctx.Err() == nil {
+				d.log.Error("drop former versions of secrets", "err", err)
+			}
+			d.expire(ctx)
 			if d.files != nil {
 				d.files.tidy(ctx, d.store, d.log)
 			}
@@ -79,6 +83,27 @@ func (d *Daemon) forgetLeftovers(ctx context.Context) {
 		}
 		if err != nil {
 			d.log.Error("forget workspaces of erased sessions", "err", err)
+		}
+	}
+}
+
+// expireRest lies between two steps, so that other work comes between.
+const expireRest = 50 * time.Millisecond
+
+// expire takes out of the ledger what is past its retention, in small steps.
+func (d *Daemon) expire(ctx context.Context) {
+	for {
+		n, err := d.ledger.Step(ctx)
+		if err != nil && ctx.Err() == nil {
+			d.log.Error("take settled deliveries out of the ledger", "err", err)
+		}
+		if err != nil || n == 0 {
+			return
+		}
+		select {
+		case <-time.After(expireRest):
+		case <-ctx.Done():
+			return
 		}
 	}
 }

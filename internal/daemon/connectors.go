@@ -65,13 +65,13 @@ func (d *Daemon) makeConnectors(ctx context.Context) (httpapi.Connectors, error)
 // at once. One that cannot be read does not keep the others from counting.
 func connectorSecrets(cfg *config.Config, name string) func(context.Context) ([]string, error) {
 	refs := cfg.Connectors[name].Auth.Secrets
-	return func(context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
 		var out []string
 		var first error
 		for i, ref := range refs {
-			v, err := cfg.Use(config.Reference{Key: fmt.Sprintf("connectors.%s.auth.secrets[%d]", name, i), Ref: ref})
+			values, err := cfg.UseFor(ctx, config.Reference{Key: fmt.Sprintf("connectors.%s.auth.secrets[%d]", name, i), Ref: ref}, "")
 			if err == nil {
-				out = append(out, v)
+				out = append(out, values...) // during a rotation those before count too
 			} else if first == nil {
 				first = err
 			}

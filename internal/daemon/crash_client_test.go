@@ -21,6 +21,7 @@ type caller struct {
 	t     testing.TB
 	k     *keeper
 	http  *http.Client
+	stops bool         // lives end in order too: who is refused for that asks the next one
 	again atomic.Int64 // requests that were sent once more, over a death
 }
 
@@ -64,7 +65,7 @@ func (c *caller) do(ctx context.Context, method, path string, body any, headers 
 			return answer{}, fmt.Errorf("%s %s: no daemon: %w", method, path, err)
 		}
 		a, err := c.once(ctx, address, method, path, text, headers)
-		if err == nil {
+		if err == nil && !(c.stops && a.status == http.StatusServiceUnavailable && a.problem().Code == "stopping") {
 			return a, nil
 		}
 		select { // the daemon must be dying; a living one never breaks a connection

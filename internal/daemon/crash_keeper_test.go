@@ -25,6 +25,7 @@ type keeper struct {
 	dir    string
 	config string
 	env    []string // beside that of the test
+	quiet  bool     // what its lives wrote is not shown when the test fails
 
 	mu      sync.Mutex
 	cur     *life
@@ -64,7 +65,7 @@ func newKeeper(t *testing.T, config map[string]any) *keeper {
 		if l := k.life(); l != nil {
 			k.kill(l)
 		}
-		if t.Failed() {
+		if t.Failed() && !k.quiet {
 			k.showLogs()
 		}
 	})

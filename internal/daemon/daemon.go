@@ -3,8 +3,10 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
@@ -25,14 +27,16 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/engine"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/headroom"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/jobs"
 	"github.com/holdfast-dev/holdfast/internal/lane"
+	"github.com/holdfast-dev/holdfast/internal/ledger"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/metrics"
-	"github.com/holdfast-dev/holdfast/internal/netguard"
 	"github.com/holdfast-dev/holdfast/internal/otlp"
-	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/snapshot"
 	"github.com/holdfast-dev/holdfast/internal/tenure"
 	"github.com/holdfast-dev/holdfast/internal/tool"
@@ -44,6 +48,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Secrets
 	eventlog.Assets
 	eventlog.Snapshots
 	eventlog.Nodes
@@ -81,6 +86,10 @@ type Options struct {
 	// ModelTransport and Dial replace the network, in tests.
 	ModelTransport http.RoundTripper
 	Dial           func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Free replaces the question to the disk for its free bytes, in tests.
+	Free func() (uint64, bool)
+	// Resolver replaces the system's name service in all guarded ways out, in tests.
+	Resolver *net.Resolver
 	// Tools are added to the configured ones.
 	Tools []tool.Tool
 	// Stdout is where targets of type stdout write; default the process's own. Roots
@@ -98,12 +107,16 @@ type Daemon struct {
 	store     Store
 	node      eventlog.Node // this process life
 	tenure    *tenure.Tenure
+	room      *headroom.Room
 	hub       live.Hub
 	lane      *lane.Lane
 	snapshots *snapshot.Room
 	files     *files // nil: no snapshots of workspaces are made
 	delivery  *delivery.Room
+	jobs      *jobs.Room
+	ledger    *ledger.Ledger
 	routes    *routes
+	secrets   *slots.Room
 	intake    *admission.Admission
 	closers   []func()
 	http      *httpapi.Handler
@@ -122,7 +135,7 @@ type Daemon struct {
 	ready   bool
 	closed  bool // the door: no listener is answered any more
 	servers []*http.Server
-	unused  unused
+	conns   conns
 	serving sync.WaitGroup
 
 	ending  bool          // Stop was called
@@ -140,7 +153,8 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	if opt.Random == nil {
 		opt.Random = rand.Reader
 	}
-	d := &Daemon{cfg: cfg, log: opt.Logger, random: opt.Random, stopping: make(chan struct{}), ended: make(chan struct{})}
+	d := &Daemon{log: opt.Logger, random: opt.Random, stopping: make(chan struct{}), ended: make(chan struct{})}
+	d.watched(cfg)
 	d.metrics = d.newMetrics()
 	if err := d.newNode(opt); err != nil {
 		return nil, err
@@ -148,7 +162,11 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 	if err := d.openStore(ctx, opt); err != nil {
 		return nil, err
 	}
-	if err := d.wire(ctx, opt); err != nil {
+	err := d.openSecrets(ctx, opt)
+	if err == nil {
+		err = d.wire(ctx, opt)
+	}
+	if err != nil {
 		for _, c := range d.closers {
 			c()
 		}
@@ -160,15 +178,11 @@ func Open(ctx context.Context, cfg *config.Config, opt Options) (*Daemon, error)
 
 // wire makes the rooms.
 func (d *Daemon) wire(ctx context.Context, opt Options) error {
-	allow, cerr := d.cfg.AllowPrivate()
-	if cerr != nil {
-		return cerr
-	}
-	guard, err := netguard.New(netguard.Config{AllowPrivate: allow, Dial: opt.Dial})
+	guard, err := targetGuard(d.cfg, &opt)
 	if err != nil {
 		return fmt.Errorf("network guard: %w", err)
 	}
-	tools, closers, err := makeTools(d.cfg, guard)
+	tools, closers, err := makeTools(d.cfg, &opt)
 	if err != nil {
 		return err
 	}
@@ -177,7 +191,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if d.routes, err = newRoutes(d.cfg, opt.ModelTransport); err != nil {
+	if d.routes, err = newRoutes(d.cfg, &opt); err != nil {
 		return err
 	}
 	d.closers = append(d.closers, d.routes.closeIdle)
@@ -213,14 +227,14 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	leased := leased{d.tenure, opt.WrapTerm}
 	eng := engine.New(engine.Config{
 		Log: d.store, Snapshots: d.snapshots, Files: filed, Hub: &d.hub, Tools: set, Model: model, Takes: d.routes.takes, Node: d.tenure.Node(),
-		Rand: mathrand.New(seed()), Logger: d.log,
+		Rand: mathrand.New(seed()), Logger: d.log, Held: d.room.Held,
 		ModelTimeout: l.ModelTimeout.Or(0), ToolTimeout: l.ToolTimeout.Or(0),
 		MaxAnswer: l.AnswerBytes, MaxToolOutput: l.ToolOutputBytes, MaxParallel: l.ParallelTools,
 	})
 	d.lane = lane.New(lane.Config{
 		Driver: eng, Tenure: leased, Take: d.store.Take, Logger: d.log, MaxActive: l.ActiveSessions, CacheSize: l.CachedSessions, CacheBytes: l.CachedBytes,
 	})
-	ways, err := newWays(d.cfg, guard, d.store, &opt)
+	ways, err := newWays(d.cfg, guard, d.store, d.secrets.Use, &opt)
 	if err != nil {
 		return err
 	}
@@ -233,22 +247,28 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	if opt.Send != nil {
 		send = opt.Send
 	}
-	del := d.cfg.Delivery
-	d.delivery = delivery.New(delivery.Config{
-		Store: d.store, Tenure: leased, Send: send, Timeout: del.Timeout.Or(0), Slots: del.Slots, Rand: mathrand.New(seed()), Logger: d.log,
-		Schedule: outbox.Schedule{
-			MaxAttempts: del.MaxAttempts, InitialBackoff: del.InitialBackoff.Or(0), MaxBackoff: del.MaxBackoff.Or(0), MaxAge: del.MaxAge.Or(0),
-		},
-	})
+	d.delivery = delivery.New(deliveryConfig(d.cfg, delivery.Config{
+		Store: d.store, Tenure: leased, Send: send, Rand: mathrand.New(seed()), Logger: d.log, Held: d.room.Held,
+	}))
+	d.newLetters(leased, ways)
 	compaction, err := d.routes.compaction()
 	if err != nil {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.check, Fallback: fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
-		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, Hops: d.cfg.Targets.MaxHops, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.usable, Fallback: fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
+		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, PlanTime: d.cfg.Delivery.PlanTime.Or(0), Hops: d.cfg.Targets.MaxHops, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	ways.answer = d.intake.Answer // before anything is sent
+	d.conns.most = cmp.Or(l.Connections, defaultConnections)
+	hosts, cerr := d.cfg.Hosts()
+	if cerr != nil {
+		return cerr
+	}
+	proxies, cerr := d.cfg.Proxied()
+	if cerr != nil {
+		return cerr
+	}
 	connectors, err := d.makeConnectors(ctx)
 	if err != nil {
 		return err
@@ -256,7 +276,10 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 	d.http, err = httpapi.New(httpapi.Config{
 		Store: d.store, Admission: d.intake, Hub: &d.hub, Connectors: connectors, Routes: d.routes.list(), Tools: listTools(set), Version: version.String(),
 		SigningKey: ways.signingKey, Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
-		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Secrets: d.secrets, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
+		Hosts: hosts, Proxies: proxies, Audit: eventlog.Audited{Log: d.store}, BodyTimeout: l.BodyTimeout.Or(0),
+		AuthFailures: l.AuthFailures, PeerRate: l.PeerRate, TokenRate: l.TokenRate, MaxRequests: l.Requests,
+		TokenExpiry: d.cfg.Tokens.Expiry.Or(0), MaxTokenExpiry: d.cfg.Tokens.MaxExpiry.Or(0),
 	})
 	return err
 }
@@ -280,7 +303,7 @@ func (d *Daemon) isReady() error {
 	case !d.tenure.Held():
 		return errors.New("the lease has no time left: the database cannot be reached, or this process was held up")
 	}
-	return nil
+	return d.room.Ready()
 }
 
 // Start begins the work: recovery goes on in the background.
@@ -293,8 +316,11 @@ func (d *Daemon) Start(ctx context.Context) error {
 	}
 	d.lane.Start()
 	d.delivery.Start()
+	d.jobs.Start()
 	d.chores.start(d)
 	d.startBus()
+	d.missSlots(ctx)
+	d.http.Start()
 	d.mu.Lock()
 	d.ready = true
 	d.mu.Unlock()
@@ -309,11 +335,21 @@ func (d *Daemon) Handler(local bool) http.Handler {
 	return d.http
 }
 
-// Serve answers a listener until Stop. It returns at once.
-func (d *Daemon) Serve(l net.Listener, local bool) {
+// Serve answers a listener until Stop. It returns at once. local: only the
+// daemon's own user can reach it.
+func (d *Daemon) Serve(l net.Listener, local bool) { d.serve(l, local, nil) }
+
+// ServeTLS is Serve of a listener that speaks TLS, HTTP/2 too.
+func (d *Daemon) ServeTLS(l net.Listener, conf *tls.Config) { d.serve(l, false, conf) }
+
+// defaultHeader is what of a request's header is read, in bytes.
+const defaultHeader = 64 << 10
+
+func (d *Daemon) serve(l net.Listener, local bool, conf *tls.Config) {
+	lim := d.cfg.Limits
 	srv := &http.Server{
-		Handler: d.Handler(local), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ConnState: d.unused.track, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		Handler: d.Handler(local), ReadHeaderTimeout: lim.HeaderTimeout.Or(10 * time.Second), IdleTimeout: 2 * time.Minute, MaxHeaderBytes: cmp.Or(lim.HeaderBytes, defaultHeader),
+		ConnState: d.conns.track, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug), TLSConfig: conf,
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -323,7 +359,11 @@ func (d *Daemon) Serve(l net.Listener, local bool) {
 	}
 	d.servers = append(d.servers, srv)
 	d.serving.Go(func() {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		serve := srv.Serve
+		if conf != nil {
+			serve = func(l net.Listener) error { return srv.ServeTLS(l, "", "") }
+		}
+		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("serve", "err", err)
 		}
 	})
@@ -362,6 +402,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	var work sync.WaitGroup
 	work.Go(func() { d.lane.Stop(drain) })
 	work.Go(func() { d.delivery.Stop(drain) })
+	work.Go(func() { d.jobs.Stop(drain) })
 	work.Wait()
 	d.chores.stop()
 	d.tenure.Stop(context.WithoutCancel(ctx)) // what is left belongs to whoever comes
@@ -369,6 +410,7 @@ func (d *Daemon) stop(ctx context.Context) error {
 	d.hub.Wait()
 	d.stopBus()
 	d.closeDoor(ctx)
+	d.http.Stop(context.WithoutCancel(ctx))
 	for _, c := range d.closers {
 		c()
 	}
@@ -383,7 +425,7 @@ func (d *Daemon) closeDoor(ctx context.Context) {
 	d.closed = true
 	servers := d.servers
 	d.mu.Unlock()
-	d.unused.close()
+	d.conns.close()
 	patience, cancel := context.WithTimeout(ctx, doorPatience)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -9,6 +9,9 @@ import (
 // files would else have the credentials, or the record of what it did.
 func forbidden(cfg *config.Config) []string {
 	list := []string{cfg.File(), cfg.Path(cfg.DataDir), filesDir(cfg)}
+	if key := cfg.MasterKeyFile(); key != "" {
+		list = append(list, key)
+	}
 	for _, at := range cfg.References() {
 		if at.Ref.File != "" {
 			list = append(list, cfg.Path(at.Ref.File))

@@ -34,8 +34,11 @@ type house struct {
 	d      *daemon.Daemon
 	c      *client.Client
 
-	address string
-	cfg     *config.Config
+	address  string
+	cfg      *config.Config
+	opt      daemon.Options
+	more     string           // further tools
+	restored func(dir string) // fills the data directory before the first start
 }
 
 const houseToken = "house-token-house-token"
@@ -52,8 +55,13 @@ func newHouse(t *testing.T, script chatstub.Script) *house {
 func newHouseAt(t *testing.T, vendor string, stub *chatstub.Stub) *house {
 	t.Helper()
 	h := &house{t: t, stub: stub}
-	h.begin(fmt.Sprintf(`routes: {main: {provider: openai_compatible, base_url: %q, model: m}}`, vendor+"/v1"), "found")
+	h.beginAt(vendor)
 	return h
+}
+
+func (h *house) beginAt(vendor string) {
+	h.t.Helper()
+	h.begin(fmt.Sprintf(`routes: {main: {provider: openai_compatible, base_url: %q, model: m}}`, vendor+"/v1"), "found")
 }
 
 // begin starts the house with these routes and a tool that gives this text.
@@ -73,13 +81,16 @@ targets: {allow_private: [127.0.0.0/8]}
 delivery: {initial_backoff: 20ms, timeout: 300ms}
 tools:
   lookup: {type: http, url: %q, side_effect: read, input_schema: {type: object, properties: {}, additionalProperties: false}}
-`, routes, h.tool.URL)
+%s`, routes, h.tool.URL, h.more)
 	cfg, err := config.Parse([]byte(text), "holdfast.yaml", h.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.cfg = cfg
 	t.Cleanup(h.stop)
+	if h.restored != nil {
+		h.restored(h.dir + "/holdfast-data")
+	}
 	h.open()
 }
 
@@ -88,7 +99,7 @@ func (h *house) open() {
 	t, cfg := h.t, h.cfg
 	t.Helper()
 	var err error
-	if h.d, err = daemon.Open(t.Context(), cfg, daemon.Options{}); err != nil {
+	if h.d, err = daemon.Open(t.Context(), cfg, h.opt); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -43,11 +43,15 @@ type routed struct{ route, model string }
 // maxAdapters bounds the adapters that are kept; they hold no connection themselves.
 const maxAdapters = 512
 
-// newRoutes makes the adapters of all routes. transport replaces the network, in tests.
-func newRoutes(cfg *config.Config, transport http.RoundTripper) (*routes, error) {
-	m := &routes{cfg: cfg, transport: transport, adapters: map[routed]llm.Model{}}
-	if transport == nil {
-		m.own = wire.NewTransport()
+// newRoutes makes the adapters of all routes.
+func newRoutes(cfg *config.Config, opt *Options) (*routes, error) {
+	m := &routes{cfg: cfg, transport: opt.ModelTransport, adapters: map[routed]llm.Model{}}
+	if m.transport == nil {
+		guard, err := providerGuard(cfg, opt)
+		if err != nil {
+			return nil, err
+		}
+		m.own = wire.NewTransport(guard, proxyOf(cfg))
 		m.transport = m.own
 	}
 	for name, r := range cfg.Routes {
@@ -85,7 +89,8 @@ func makeModel(cfg *config.Config, name, model string, transport http.RoundTripp
 	var key func() (string, error)
 	if r.APIKey != nil {
 		at := config.Reference{Key: path + ".api_key", Ref: *r.APIKey}
-		key = func() (string, error) { return cfg.Use(at) }
+		host := hostOf(vendorBase(&r))
+		key = func() (string, error) { return useFor(cfg, at, host) }
 	}
 	if !goodBase(r.BaseURL) {
 		return nil, cfg.Mistake(path+".base_url", "want an absolute http or https URL without user, query and fragment")
@@ -137,6 +142,21 @@ func (n nameless) Stream(ctx context.Context, req *llm.Request, yield func(llm.P
 	r := *req
 	r.SessionID, r.ParentSessionID = "", ""
 	return n.Model.Stream(ctx, &r, yield)
+}
+
+// vendorBase is where the requests of a route go.
+func vendorBase(r *config.Route) string {
+	switch {
+	case r.BaseURL != "":
+		return r.BaseURL
+	case r.Provider == "openai":
+		return openai.DefaultBaseURL
+	case r.Provider == "anthropic":
+		return anthropic.DefaultBaseURL
+	case r.Provider == "gemini":
+		return gemini.DefaultBaseURL
+	}
+	return ""
 }
 
 // goodBase says whether an address may be the beginning of a vendor's. Empty: the vendor's own.

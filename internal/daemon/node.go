@@ -39,7 +39,8 @@ func (d *Daemon) openStore(ctx context.Context, opt Options) (err error) {
 	if opt.WrapStore != nil {
 		d.store = opt.WrapStore(d.store)
 	}
-	d.store = &countedStore{d.store, d.metrics}
+	d.newRoom(opt)
+	d.store = &roomyStore{&countedStore{d.store, d.metrics}, d.room}
 	return nil
 }
 
@@ -89,6 +90,7 @@ func (d *Daemon) newTenure(opt Options, tools []tool.Tool) {
 		Look: func(mine bool) {
 			d.lane.Look(mine)
 			d.delivery.Look(mine)
+			d.jobs.Look(mine)
 		},
 	})
 	if d.shared {
@@ -139,6 +141,9 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 		if id, ok := s.Stream.Target(); ok {
 			d.delivery.Wake(id)
 		}
+		if id, ok := s.Stream.Job(); ok {
+			d.jobs.Wake(id)
+		}
 	}
 }
 
@@ -163,6 +168,13 @@ func (d *Daemon) Heard(news []eventlog.News) {
 				d.delivery.Heard(id)
 			} else {
 				d.delivery.Begun(id)
+			}
+		}
+		if id, ok := n.Stream.Job(); ok {
+			if n.Wakes {
+				d.jobs.Heard(id)
+			} else {
+				d.jobs.Begun(id)
 			}
 		}
 	}

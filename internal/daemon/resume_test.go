@@ -194,7 +194,7 @@ func TestResumeOverTwoDoors(t *testing.T) {
 		Route: func(string, string) (event.Route, error) {
 			return event.Route{Name: "main", Provider: "p", Model: "m"}, nil
 		},
-		CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil }})
+		CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil }})
 	var doors []string
 	for _, hub := range []*live.Hub{&near, &far} {
 		h, err := httpapi.New(httpapi.Config{Store: store, Admission: intake, Hub: hub, Version: "v", Logger: slog.New(slog.DiscardHandler), Heartbeat: time.Hour})

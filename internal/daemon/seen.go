@@ -27,6 +27,7 @@ func (d *Daemon) newMetrics() *metrics.Metrics {
 		ActiveSessions: func() int { return d.lane.Active() },
 		Nodes:          d.nodeStats,
 		Bus:            d.busStats,
+		Room:           d.roomStats,
 		Subscribers:    func() int { return d.http.Subscribers() },
 	})
 }
@@ -49,13 +50,17 @@ func (d *Daemon) newExporter(opt Options) (*otlp.Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
+	guard, err := telemetryGuard(d.cfg, &opt)
+	if err != nil {
+		return nil, fmt.Errorf("network guard: %w", err)
+	}
 	sample := 1.0
 	if t.Sample != nil {
 		sample = *t.Sample
 	}
 	return otlp.New(otlp.Config{
 		Endpoint: t.OTLPEndpoint, Headers: d.telemetryHeaders, Sample: sample, Interval: t.Interval.Or(0), Log: d.store, Gather: d.metrics.Gather,
-		Version: version.Version, Instance: string(instance[len("run_"):]), Dial: opt.Dial, Logger: d.log,
+		Version: version.Version, Instance: string(instance[len("run_"):]), HTTP: guard.Client(0), Logger: d.log,
 		Exported: d.metrics.Exported, Dropped: d.metrics.Dropped,
 	})
 }
@@ -66,7 +71,7 @@ func (d *Daemon) telemetryHeaders() (map[string]string, error) {
 	out := map[string]string{}
 	for name, ref := range d.cfg.Telemetry.Headers {
 		key := "telemetry.headers." + name
-		v, err := d.cfg.Use(config.Reference{Key: key, Ref: ref})
+		v, err := useFor(d.cfg, config.Reference{Key: key, Ref: ref}, hostOf(d.cfg.Telemetry.OTLPEndpoint))
 		if err != nil {
 			return nil, fmt.Errorf("%s cannot be read: %w", key, err)
 		}

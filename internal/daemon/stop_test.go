@@ -141,10 +141,10 @@ func TestStopIsNotHeldUp(t *testing.T) {
 	h := newHouse(t, chatstub.Replies(chatstub.Reply{Text: "done"}))
 	h.run(nil, api.Text("go"))
 	for _, head := range []string{
-		"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n",
-		"POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
-		"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + houseToken + "\r\nContent-Length: 100\r\n\r\n{",
-		"GET /v1/events HTTP/1.1\r\nHost: x\r\n",
+		"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n",
+		"POST /nope HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
+		"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + houseToken + "\r\nContent-Length: 100\r\n\r\n{",
+		"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n",
 		"",
 	} {
 		conn, err := net.Dial("tcp", h.address)

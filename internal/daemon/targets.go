@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
-	"strings"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
@@ -23,28 +24,15 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/plugin"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/replyto"
-	"github.com/holdfast-dev/holdfast/internal/version"
+	"github.com/holdfast-dev/holdfast/internal/secret"
+	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
 )
 
-// resolve gives the values of a secret by its name: the current one first, then
-// those before it that still count after a rotation. host is where it is about to
-// be sent, as host:port; empty: it is not sent, it signs.
-type resolve func(ctx context.Context, name, host string) ([]string, error)
-
-// configured resolves the secrets of the configuration, which have one value.
-func configured(cfg *config.Config) resolve {
-	return func(_ context.Context, name, _ string) ([]string, error) {
-		if _, ok := cfg.Secrets[name]; !ok {
-			return nil, problem.New(problem.Invalid, "unknown_secret", "no secret is named %.64q", name)
-		}
-		v, err := cfg.Secret(config.Ref{Secret: name})
-		if err != nil {
-			return nil, err
-		}
-		return []string{v}, nil
-	}
-}
+// resolve gives the values of a secret that a user may name: the current one
+// first, then those before it that still count after a rotation. host is where it
+// is about to be sent, as host:port; empty: it is not sent, it signs.
+type resolve func(ctx context.Context, user, name, host string) ([]string, error)
 
 // ways are the ways out, by type of target: what checks a target, and what sends
 // to it.
@@ -59,25 +47,28 @@ type ways struct {
 	mails   *mail.Sender
 	nats    *natsout.Sender
 	plugins map[string]plugin.Plugin
-	answer  func(ctx context.Context, user string, id event.SessionID, delivery event.DeliveryID, text string, hops int) (event.RunID, error)
+	// fallbacks are the targets of the configuration, as they are pinned.
+	fallbacks []event.ReplyTarget
+	answer    func(ctx context.Context, user string, id event.SessionID, delivery event.DeliveryID, text string, hops int) (event.RunID, error)
 }
 
 // newWays makes the ways out of the configuration. The error is a *config.Error
 // where the configuration is at fault.
-func newWays(cfg *config.Config, guard *netguard.Guard, store Store, opt *Options) (*ways, error) {
-	w := &ways{cfg: cfg, guard: guard, secrets: configured(cfg), store: store, plugins: map[string]plugin.Plugin{}}
+func newWays(cfg *config.Config, guard *netguard.Guard, store Store, secrets resolve, opt *Options) (*ways, error) {
+	w := &ways{cfg: cfg, guard: guard, secrets: secrets, store: store, plugins: map[string]plugin.Plugin{}}
 	if cfg.Targets.SigningSecret == "" && !cfg.DatabaseURL.Set() {
 		var err error
 		if w.made, err = madeSecret(SigningSecretPath(cfg), opt.Random); err != nil {
 			return nil, err
 		}
+		cfg.Known.Add(w.made)
+	}
+	if err := errors.Join(checkWays(cfg)...); err != nil {
+		return nil, err
 	}
 	folders := map[string]string{}
 	for name, path := range cfg.Targets.Folders {
 		folders[name] = cfg.Path(path)
-		if info, err := os.Stat(folders[name]); err != nil || !info.IsDir() {
-			return nil, cfg.Mistake("targets.folders."+name, "there is no folder at %s: make it, or name another", folders[name])
-		}
 	}
 	out := opt.Stdout
 	if out == nil {
@@ -89,14 +80,11 @@ func newWays(cfg *config.Config, guard *netguard.Guard, store Store, opt *Option
 	w.files = fileout.New(folders, out)
 	for name, p := range cfg.Targets.Plugins {
 		command := append([]string{cfg.Path(p.Command[0])}, p.Command[1:]...)
-		if err := plugin.Check(command[0]); err != nil {
-			return nil, cfg.Mistake("targets.plugins."+name+".command", "%v", err)
-		}
 		w.plugins[name] = plugin.Plugin{
 			Command: command, Timeout: p.Timeout.Or(config.DefaultPluginTimeout), Secrets: pluginSecrets(cfg, name, p),
 		}
 	}
-	w.hooks = webhook.NewSender(webhook.Config{Timeout: cfg.Delivery.Timeout.Or(0), Version: version.Version}, guard)
+	w.hooks = webhook.NewSender(senderConfig(cfg), guard)
 	w.mails = mail.New(mail.Config{Dial: opt.Dial, Roots: opt.Roots})
 	servers := map[string]natsout.Server{}
 	for name, n := range cfg.Targets.NATS {
@@ -104,6 +92,22 @@ func newWays(cfg *config.Config, guard *netguard.Guard, store Store, opt *Option
 	}
 	w.nats = natsout.New(natsout.Config{Servers: servers, Dial: opt.Dial})
 	return w, nil
+}
+
+// checkWays looks at what the ways out need of this machine.
+func checkWays(cfg *config.Config) (mistakes []error) {
+	for _, name := range slices.Sorted(maps.Keys(cfg.Targets.Folders)) {
+		path := cfg.Path(cfg.Targets.Folders[name])
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			mistakes = append(mistakes, cfg.Mistake("targets.folders."+name, "there is no folder at %s: make it, or name another", path))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Targets.Plugins)) {
+		if err := plugin.Check(cfg.Path(cfg.Targets.Plugins[name].Command[0])); err != nil {
+			mistakes = append(mistakes, cfg.Mistake("targets.plugins."+name+".command", "%v", err))
+		}
+	}
+	return mistakes
 }
 
 func pluginSecrets(cfg *config.Config, name string, p config.Plugin) func() (map[string]string, error) {
@@ -129,13 +133,25 @@ func (w *ways) close() {
 func (w *ways) fallback(ctx context.Context) ([]event.ReplyTarget, error) {
 	var out []event.ReplyTarget
 	for i := range w.cfg.Targets.Fallback {
-		t, err := w.check(ctx, w.cfg.Targets.Fallback[i].Target())
+		t, err := w.check(ctx, slots.Daemon, w.cfg.Targets.Fallback[i].Target())
 		if err != nil {
 			return nil, w.cfg.Mistake(fmt.Sprintf("targets.fallback[%d]", i), "%s", problem.Of(err).Detail)
 		}
 		out = append(out, t)
 	}
+	w.fallbacks = out
 	return out, nil
+}
+
+// owner says whose secrets a target names: those of the user of its session,
+// and of a fallback the daemon's.
+func (w *ways) owner(user string, t *event.ReplyTarget) string {
+	for i := range w.fallbacks {
+		if reflect.DeepEqual(*t, w.fallbacks[i]) {
+			return slots.Daemon
+		}
+	}
+	return user
 }
 
 func notConfigured(format string, args ...any) error {
@@ -146,13 +162,18 @@ func notAllowed(format string, args ...any) error {
 	return problem.New(problem.Invalid, "target_not_allowed", format, args...)
 }
 
+// usable is check for a target of a user's run, which may be a fallback.
+func (w *ways) usable(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error) {
+	return w.check(ctx, w.owner(user, &t), t)
+}
+
 // check says whether a target of good form may be used, and pins what a delivery
 // keeps of it whatever comes later (I-08).
-func (w *ways) check(ctx context.Context, t event.ReplyTarget) (event.ReplyTarget, error) {
+func (w *ways) check(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error) {
 	targets := &w.cfg.Targets
 	switch t.Type {
 	case event.TargetWebhook:
-		return w.checkWebhook(ctx, t)
+		return w.checkWebhook(ctx, user, t)
 	case event.TargetFile:
 		if _, ok := targets.Folders[t.Folder]; !ok {
 			return t, notConfigured("no folder is named %.64q; the operator names those that may be written to in targets.folders", t.Folder)
@@ -190,8 +211,8 @@ func (w *ways) check(ctx context.Context, t event.ReplyTarget) (event.ReplyTarge
 
 // checkWebhook refuses at once an address that names no public host; a name is
 // looked up at each attempt.
-func (w *ways) checkWebhook(ctx context.Context, t event.ReplyTarget) (event.ReplyTarget, error) {
-	u, err := w.address(ctx, &t)
+func (w *ways) checkWebhook(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error) {
+	u, err := w.address(ctx, user, &t)
 	if err != nil {
 		return t, err
 	}
@@ -216,7 +237,7 @@ func (w *ways) checkWebhook(ctx context.Context, t event.ReplyTarget) (event.Rep
 	}
 	// One that cannot be read now may be there at the attempt; one that nobody
 	// knows is a mistake.
-	values, err := w.secrets(ctx, t.Secret, "")
+	values, err := w.secrets(ctx, user, t.Secret, "")
 	if problem.Is(err, "unknown_secret") {
 		return t, err
 	}
@@ -230,11 +251,11 @@ func (w *ways) checkWebhook(ctx context.Context, t event.ReplyTarget) (event.Rep
 
 // address gives where a webhook goes now: its URL, or what the secret holds. The
 // error repeats nothing of a secret.
-func (w *ways) address(ctx context.Context, t *event.ReplyTarget) (*url.URL, error) {
+func (w *ways) address(ctx context.Context, user string, t *event.ReplyTarget) (*url.URL, error) {
 	if t.URLSecret == "" {
 		return netguard.CheckURL(t.URL)
 	}
-	values, err := w.secrets(ctx, t.URLSecret, "")
+	values, err := w.secrets(ctx, user, t.URLSecret, "")
 	if err != nil {
 		return nil, unreadable(t.URLSecret, err)
 	}
@@ -243,7 +264,7 @@ func (w *ways) address(ctx context.Context, t *event.ReplyTarget) (*url.URL, err
 		return nil, problem.New(problem.Invalid, "invalid_url", "the secret %.64q holds no URL that can be used: %s", t.URLSecret, problem.Of(err).Detail)
 	}
 	// Only now it is known where it goes, and whether it may.
-	if _, err := w.secrets(ctx, t.URLSecret, hostOf(u)); err != nil {
+	if _, err := w.secrets(ctx, user, t.URLSecret, secret.HostOf(u)); err != nil {
 		return nil, unreadable(t.URLSecret, err)
 	}
 	return u, nil
@@ -255,14 +276,6 @@ func unreadable(name string, err error) error {
 		return err
 	}
 	return problem.New(problem.Conflict, "secret_unavailable", "the secret %.64q cannot be read now", name).Because(err)
-}
-
-func hostOf(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 // send makes one attempt, by the type of the target. Secrets are resolved at each
@@ -298,7 +311,7 @@ func (w *ways) mail(ctx context.Context, m delivery.Message) delivery.Result {
 		return delivery.Result{Code: "server_not_configured", Detail: "targets.mail names no such server any more"}
 	}
 	server := mail.Server{Address: s.Address, TLS: s.TLS, Username: s.Username, Password: func() (string, error) {
-		return w.cfg.Use(config.Reference{Key: "targets.mail." + m.Target.Server + ".password", Ref: *s.Password})
+		return useFor(w.cfg, config.Reference{Key: "targets.mail." + m.Target.Server + ".password", Ref: *s.Password}, s.Address)
 	}}
 	return w.mails.Send(ctx, server, mail.Envelope{From: m.Target.From, To: m.Target.To, Message: m.Body})
 }
@@ -306,15 +319,11 @@ func (w *ways) mail(ctx context.Context, m delivery.Message) delivery.Result {
 // submit hands an answer to another session. What the session refuses for good is
 // a dead letter: its contract, its end, a loop that is too long.
 func (w *ways) submit(ctx context.Context, m delivery.Message) delivery.Result {
-	row, err := w.store.Delivery(ctx, m.ID)
-	if err != nil {
-		return delivery.Result{Code: "server_store", Detail: "the delivery could not be read"}
-	}
 	text, hops, err := outbox.SessionBody(m.Body)
 	if err != nil {
 		return delivery.Result{Code: "invalid", Permanent: true, Detail: "the body has no form that can be submitted"}
 	}
-	run, err := w.answer(ctx, row.UserID, m.Target.Session, m.ID, text, hops)
+	run, err := w.answer(ctx, m.UserID, m.Target.Session, m.ID, text, hops)
 	if err == nil {
 		return delivery.Result{Delivered: true, Excerpt: []byte(`{"run_id":"` + string(run) + `"}`)}
 	}
@@ -341,10 +350,10 @@ func refusedBy(p *problem.Error) delivery.Result {
 }
 
 // try makes one attempt to deliver a test.
-func (w *ways) try(ctx context.Context, id event.DeliveryID, t event.ReplyTarget, body []byte) admission.Tried {
+func (w *ways) try(ctx context.Context, user string, id event.DeliveryID, t event.ReplyTarget, body []byte) admission.Tried {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Delivery.Timeout.Or(webhook.DefaultTimeout))
 	defer cancel()
-	r := w.send(ctx, delivery.Message{ID: id, Target: t, Body: body, At: time.Now()})
+	r := w.send(ctx, delivery.Message{ID: id, UserID: user, Target: t, Body: body, At: time.Now()})
 	return admission.Tried{Delivered: r.Delivered, Code: r.Code, Status: r.Status, Detail: r.Detail, Excerpt: r.Excerpt[:min(len(r.Excerpt), maxExcerpt)]}
 }
 
@@ -353,15 +362,15 @@ const maxExcerpt = 8 << 10
 
 // keys are those that sign a webhook: the current one of the kind that the target
 // wants, and during a rotation the one before.
-func (w *ways) keys(ctx context.Context, t *event.ReplyTarget) ([]webhook.Key, delivery.Result) {
+func (w *ways) keys(ctx context.Context, user string, t *event.ReplyTarget) ([]webhook.Key, delivery.Result) {
 	name := t.Secret
-	if name == "" {
-		name = w.cfg.Targets.SigningSecret
+	if name == "" { // the default one signs for all
+		user, name = slots.Daemon, w.cfg.Targets.SigningSecret
 	}
 	values := []string{w.made}
 	if name != "" {
 		var err error
-		if values, err = w.secrets(ctx, name, ""); err != nil {
+		if values, err = w.secrets(ctx, user, name, ""); err != nil {
 			return nil, delivery.Result{Code: "secret_unavailable", Detail: err.Error()}
 		}
 	} else if w.made == "" {
@@ -384,13 +393,14 @@ func (w *ways) keys(ctx context.Context, t *event.ReplyTarget) ([]webhook.Key, d
 // post sends a webhook.
 func (w *ways) post(ctx context.Context, m delivery.Message) delivery.Result {
 	t := &m.Target
-	keys, trouble := w.keys(ctx, t)
+	user := w.owner(m.UserID, t)
+	keys, trouble := w.keys(ctx, user, t)
 	if trouble.Code != "" {
 		return trouble
 	}
 	r := webhook.Request{URL: t.URL, Headers: t.Headers, Body: m.Body, ID: string(m.ID), Keys: keys, Timestamp: m.At}
 	if t.URLSecret != "" {
-		u, err := w.address(ctx, t)
+		u, err := w.address(ctx, user, t)
 		if err != nil {
 			code := "secret_unavailable"
 			if problem.Is(err, "invalid_url") {
@@ -418,13 +428,13 @@ func (w *ways) post(ctx context.Context, m delivery.Message) delivery.Result {
 		return delivery.Result{Delivered: true, Status: out.Status}
 	}
 	f := out.Failed
-	return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Detail: f.Detail}
+	return delivery.Result{Code: f.Code, Status: out.Status, RetryAfter: f.RetryAfter, Permanent: f.Permanent, Gone: f.Gone, Detail: f.Detail, Excerpt: f.Excerpt}
 }
 
 // signingKey gives the public halves of a secret that signs with ed25519.
-func (w *ways) signingKey(ctx context.Context, name string) ([]string, error) {
+func (w *ways) signingKey(ctx context.Context, user, name string) ([]string, error) {
 	missing := problem.New(problem.NotFound, "signing_key_not_found", "no secret of this name holds an ed25519 key")
-	values, err := w.secrets(ctx, name, "")
+	values, err := w.secrets(ctx, user, name, "")
 	switch {
 	case problem.Is(err, "unknown_secret"):
 		return nil, missing.Because(err)

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
 // TokenPath is where the first start writes the admin token.
@@ -68,6 +70,23 @@ func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err
 		return "", errors.Join(err, os.Remove(path))
 	}
 	return path, nil
+}
+
+// AuditStart records that this daemon begins to work, and with what. It is called
+// when it listens.
+func (d *Daemon) AuditStart(ctx context.Context) error {
+	how := ""
+	switch {
+	case d.cfg.TLS.ACME != nil:
+		how = "acme"
+	case d.cfg.TLS.Set():
+		how = "files"
+	case d.cfg.BehindProxy:
+		how = "proxy"
+	}
+	return eventlog.Audited{Log: d.store}.Audit(ctx, &event.AuditStarted{
+		Config: d.cfg.Digest(), Listen: d.cfg.Listen, Node: d.node.Name, TLS: how, Version: version.String(),
+	})
 }
 
 var _ eventlog.Tokens = Store(nil)

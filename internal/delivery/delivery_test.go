@@ -37,6 +37,8 @@ type post struct {
 	lease *tenure.Tenure
 	lives int
 
+	enqueued int // so many so far
+
 	mu       sync.Mutex
 	attempts []attempt
 	receive  func(ctx context.Context, m delivery.Message, n int) delivery.Result // n: of this id, from 1
@@ -82,12 +84,17 @@ func (f faulty) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp
 	return f.Store.Append(ctx, a)
 }
 
+// rules are those of every target.
+func rules(r outbox.Rules) func(event.TargetID, event.ReplyTarget) outbox.Rules {
+	return func(event.TargetID, event.ReplyTarget) outbox.Rules { return r }
+}
+
 // open begins a life of the room.
 func (p *post) open(change func(*delivery.Config)) {
 	p.t.Helper()
 	cfg := delivery.Config{
 		Store: faulty{p.store, p}, Send: p.send, Rand: rand.New(rand.NewPCG(1, 2)), Logger: slog.New(slog.DiscardHandler),
-		Schedule: outbox.Schedule{MaxAttempts: 4, InitialBackoff: 10 * time.Second, MaxBackoff: time.Hour},
+		Rules: rules(outbox.Rules{MaxAttempts: 4, InitialBackoff: 10 * time.Second, Factor: 2, MaxBackoff: time.Hour}),
 	}
 	if change != nil {
 		change(&cfg)
@@ -147,17 +154,20 @@ func (p *post) put(s event.Stream, datas ...event.Data) {
 
 func target(url string) event.TargetID { return event.TargetIDFor(user, "webhook", url) }
 
-// enqueue puts a delivery in a target's lane and wakes it.
+// enqueue puts a delivery in a target's lane and wakes it; the deliveries of a
+// lane are of two sessions.
 func (p *post) enqueue(url string, id event.DeliveryID) {
 	p.t.Helper()
 	address, err := json.Marshal(event.ReplyTarget{Type: "webhook", URL: url}, json.Deterministic(true))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	body, at := event.NewBlob(ses, event.BlobDelivery, []byte(fmt.Sprintf(`{"id":%q}`, id))), event.NewBlob(ses, event.BlobDelivery, address)
+	of := []event.SessionID{ses, "ses_2"}[p.enqueued%2]
+	p.enqueued++
+	body, at := event.NewBlob(of, event.BlobDelivery, []byte(fmt.Sprintf(`{"id":%q}`, id))), event.NewBlob(of, event.BlobDelivery, address)
 	if _, err := p.store.Append(p.t.Context(), eventlog.Append{Blobs: []event.Blob{body, at}, Entries: []eventlog.Entry{{
 		Stream: target(url).Stream(), Expect: eventlog.AnyHead,
-		Events: []event.Event{{SessionID: ses, UserID: user, RunID: "run_1", Data: &event.DeliveryEnqueued{Address: at.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"}}},
+		Events: []event.Event{{SessionID: of, UserID: user, RunID: "run_1", Data: &event.DeliveryEnqueued{Address: at.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"}}},
 	}}}); err != nil {
 		p.t.Fatal(err)
 	}
@@ -272,7 +282,7 @@ func TestScheduleOverRestarts(t *testing.T) {
 			gaps = append(gaps, p.attempts[i].at-p.attempts[i-1].at)
 		}
 		for i, least := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {
-			if gaps[i] < least || gaps[i] > least*5/4+2*time.Second { // jitter up to a quarter, and who was down
+			if gaps[i] < least*4/5 || gaps[i] > least*6/5+2*time.Second { // jitter, and who was down
 				t.Errorf("attempts are apart %v", gaps)
 			}
 		}
@@ -292,7 +302,7 @@ func TestVerdicts(t *testing.T) {
 		"permanent":        {delivery.Result{Code: "http_410", Status: 410, Permanent: true}, time.Hour, 1, outbox.DeadLettered},
 		"retry after, not": {delivery.Result{Code: "http_429", Status: 429, RetryAfter: 30 * time.Minute}, 29 * time.Minute, 1, outbox.Pending},
 		"retry after":      {delivery.Result{Code: "http_429", Status: 429, RetryAfter: 30 * time.Minute}, 31 * time.Minute, 2, outbox.Pending},
-		"too late":         {delivery.Result{Code: "http_429", Status: 429, RetryAfter: 100 * time.Hour}, time.Minute, 1, outbox.DeadLettered},
+		"asked for much":   {delivery.Result{Code: "http_429", Status: 429, RetryAfter: 100 * time.Hour}, 61 * time.Minute, 2, outbox.Pending},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -544,7 +554,7 @@ func TestSlots(t *testing.T) {
 			return taken
 		})
 		defer p.close()
-		p.open(func(c *delivery.Config) { c.Slots = 3 })
+		p.open(func(c *delivery.Config) { c.Slots = 6 }) // of which three to those that nobody knows yet
 		for i := range 10 {
 			p.enqueue(fmt.Sprintf("http://%d.test/", i), event.DeliveryID(fmt.Sprintf("dlv_%d", i)))
 		}

@@ -18,10 +18,14 @@ const (
 	Runs        Table = "runs"        // one row a run
 	Queue       Table = "queue"       // runs that are not at their end
 	Outbox      Table = "outbox"      // deliveries
+	Attempts    Table = "attempts"    // of deliveries, those that are not told by their rows: failed ones, and what a forced replay supersedes
+	Targets     Table = "targets"     // how each receiver fares
 	Idempotency Table = "idempotency" // keys of submissions
 	Inbound     Table = "inbound"     // events that connectors took
 	ToolStarts  Table = "tool_starts" // calls that began, so that none begins twice
 	AssetUses   Table = "asset_uses"  // files that runs were given
+	Replays     Table = "replays"     // of deliveries that the ledger has
+	Jobs        Table = "jobs"        // work over many deliveries
 )
 
 // Spec describes a derived table for stores and for verification.
@@ -52,12 +56,23 @@ func Specs() []Spec {
 		{Table: Queue, Key: []string{"session_id", "run_id"}, Columns: []string{"created_seq", "status", "submitted_at", "user_id"}},
 		{Table: Outbox, Key: []string{"target_id", "delivery_id"}, Columns: []string{
 			"lane_seq", "session_id", "run_id", "user_id", "type", "status", "body", "address",
-			"created_at", "updated_at", "next_at", "n_attempts", "n_cycle", "n_open", "n_open_epoch", "last_code", "n_last_status"}},
+			"created_at", "updated_at", "next_at", "n_attempts", "n_cycle", "n_open", "n_open_epoch", "last_code", "n_last_status",
+			"cycle_at", "last_class", "last_at", "n_last_ms", "n_delivered",
+			"n_replays", "resolved_at", "resolved_by", "resolved_reason"}},
+		{Table: Attempts, Key: []string{"target_id", "delivery_id", "n_attempt"}, Columns: []string{
+			"ended_at", "code", "class", "n_status", "n_duration_ms", "excerpt", "retry_at"}},
+		{Table: Targets, Key: []string{"target_id"}, Columns: []string{
+			"user_id", "type", "created_at", "updated_at", "circuit", "n_failures", "n_opens", "open_until", "held_until",
+			"last_code", "last_class", "failed_at", "n_paused", "paused_at", "paused_by", "paused_code", "pause_reason", "resumed_at", "reset_at"}},
 		{Table: Idempotency, Key: []string{"session_id", "operation", "key_hash"},
 			Columns: []string{"fingerprint", "contract", "run_id"}, Guarded: true},
 		{Table: Inbound, Key: []string{"user_id", "connector", "event_hash"},
 			Columns: []string{"fingerprint", "session_id", "run_id"}, Guarded: true},
 		{Table: AssetUses, Key: []string{"session_id", "run_id", "asset_id"}, Columns: []string{"user_id"}},
+		{Table: Replays, Key: []string{"target_id", "delivery_id", "replay_seq"}, Columns: []string{"at", "actor", "reason", "n_forced", "job_id"}},
+		{Table: Jobs, Key: []string{"job_id"}, Columns: []string{
+			"user_id", "kind", "status", "actor", "reason", "created_at", "updated_at", "started_at", "finished_at", "expires_at",
+			"n_total", "n_done", "n_skipped", "n_limit", "n_force", "n_truncated", "filter", "digest", "token_hash"}},
 		{Table: ToolStarts, Key: []string{"session_id", "call_id"}, Columns: []string{"run_id"}, Guarded: true},
 	}
 }

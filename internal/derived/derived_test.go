@@ -145,8 +145,8 @@ func TestSpecs(t *testing.T) {
 			t.Errorf("%s stands twice, has no key or a column twice: %v", s.Table, all)
 		}
 		seen[s.Table] = true
-		// A session, or a target, is the unit of sharding: every key begins with it.
-		if k := s.Key[0]; k != "session_id" && k != "target_id" && k != "user_id" {
+		// A session, a target or a job is the unit of sharding: every key begins with it.
+		if k := s.Key[0]; k != "session_id" && k != "target_id" && k != "user_id" && k != "job_id" {
 			t.Errorf("the key of %s begins with %s", s.Table, k)
 		}
 		if !reflect.DeepEqual(derived.SpecOf(s.Table), s) {

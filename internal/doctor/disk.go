@@ -6,25 +6,27 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/diskfs"
 )
 
 const (
 	syncSize  = 4 << 10         // bytes that a sync has to bring to the disk
 	syncLimit = 5 * time.Second // of the whole measurement
 
-	lowSpace  = 1 << 30 // free bytes below which there is a warning
-	tooLittle = 64 << 20
+	lowSpace = 1 << 30 // free bytes below which there is a warning
 )
 
 // space says how much room there is.
 func (p *patient) space() {
 	dir := p.existing()
-	if free, ok := freeBytes(dir); ok {
+	if free, ok := diskfs.Free(dir); ok {
+		reserve := p.Config.Store.ReserveBytes()
 		switch {
-		case free < tooLittle:
-			p.add("disk space", Fail, "make room: without it submissions fail with 503 and work waits", "%s free at %s", size(free), dir)
+		case free < reserve:
+			p.add("disk space", Fail, "make room there; the daemon goes on by itself", "%s free at %s, and store.reserve is %s: submissions are refused (507 storage_full), and below a quarter of it work waits", size(free), dir, size(reserve))
 		case free < lowSpace:
-			p.add("disk space", Warn, "make room before it is gone: then submissions fail with 503 and work waits", "%s free at %s", size(free), dir)
+			p.add("disk space", Warn, "make room before it is gone: below store.reserve ("+size(reserve)+") submissions are refused (507)", "%s free at %s", size(free), dir)
 		default:
 			p.add("disk space", OK, "", "%s free at %s", size(free), dir)
 		}

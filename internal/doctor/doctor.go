@@ -8,6 +8,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
@@ -40,9 +41,11 @@ type Input struct {
 	// the form of its file.
 	Warnings, Mistakes []string
 	Private            []string // further files that nobody else may read, where they exist
-	Online             bool     // ask vendors for their models, with the key
-	Version            string   // of this program
-	RowsVersion        int      // of the derived rows that this program makes
+	// Vendors is the way to the vendors' servers; nil: to public addresses only.
+	Vendors     http.RoundTripper
+	Online      bool   // ask vendors for their models, with the key
+	Version     string // of this program
+	RowsVersion int    // of the derived rows that this program makes
 	// Running asks the daemon that holds the data directory for its version. Nil: it is not asked.
 	Running func(context.Context) (version string, err error)
 
@@ -60,6 +63,14 @@ type patient struct {
 	found  []Finding
 }
 
+// vendors is the way to vendors; nil: public addresses only.
+func vendors(way http.RoundTripper) *http.Client {
+	if way == nil {
+		return nil
+	}
+	return &http.Client{Transport: way}
+}
+
 // Examine makes all checks, in the order in which they are told.
 func Examine(ctx context.Context, in Input) []Finding {
 	if in.SyncCount == 0 {
@@ -68,7 +79,7 @@ func Examine(ctx context.Context, in Input) []Finding {
 	if in.Timeout == 0 {
 		in.Timeout = 10 * time.Second
 	}
-	p := &patient{Input: in, cfg: in.Config, dir: in.Config.Path(in.Config.DataDir), client: wire.NewClient(nil, wire.Limits{FirstByte: in.Timeout})}
+	p := &patient{Input: in, cfg: in.Config, dir: in.Config.Path(in.Config.DataDir), client: wire.NewClient(vendors(in.Vendors), wire.Limits{FirstByte: in.Timeout})}
 	p.configuration()
 	p.secrets()
 	p.connectors()
@@ -84,6 +95,7 @@ func Examine(ctx context.Context, in Input) []Finding {
 	p.clock(began, time.Now())
 	p.daemon(ctx)
 	p.listener()
+	p.certificate()
 	p.bus(ctx)
 	p.routes(ctx)
 	return p.found

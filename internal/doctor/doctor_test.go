@@ -45,6 +45,9 @@ func configured(t *testing.T, routes string, more ...string) *config.Config {
 func examine(t *testing.T, in Input) []Finding {
 	t.Helper()
 	in.SyncCount, in.RowsVersion = 3, eventlog.RowsVersion
+	if in.Vendors == nil {
+		in.Vendors = http.DefaultTransport
+	}
 	found := Examine(t.Context(), in)
 	for _, f := range found {
 		if f.Level != OK && f.Do == "" {
@@ -338,4 +341,6 @@ func TestDaemon(t *testing.T) {
 	want(t, Examine(t.Context(), in), "database", Fail, "a newer version of holdfast has written it")
 }
 
-func wireClient() *wire.Client { return wire.NewClient(nil, wire.Limits{}) }
+func wireClient() *wire.Client {
+	return wire.NewClient(&http.Client{Transport: http.DefaultTransport}, wire.Limits{})
+}

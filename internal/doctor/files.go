@@ -21,6 +21,9 @@ func (p *patient) secrets() {
 		if ref.File != "" && !slices.Contains(files, p.cfg.Path(ref.File)) {
 			files = append(files, p.cfg.Path(ref.File))
 		}
+		if p.cfg.Slotted(at.Ref) {
+			continue // the daemon says at its start whether the slot is set
+		}
 		if _, err := p.cfg.Secret(at.Ref); err != nil {
 			bad = true
 			if ref.Env != "" {
@@ -52,7 +55,7 @@ func (p *patient) told(warning string) bool {
 // resolve follows a name to what it refers to.
 func (p *patient) resolve(r config.Ref) config.Ref {
 	if r.Secret != "" {
-		return p.cfg.Secrets[r.Secret]
+		return p.cfg.Secrets[r.Secret].Ref()
 	}
 	return r
 }

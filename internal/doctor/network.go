@@ -21,7 +21,9 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/bus"
 	"github.com/holdfast-dev/holdfast/internal/config"
+	"github.com/holdfast-dev/holdfast/internal/listener"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/secret"
 )
 
 // maxSocketPath is what every system takes as the path of a socket, in bytes.
@@ -59,6 +61,30 @@ func (p *patient) listener() {
 	}
 	p.add(check, OK, "", "%s is free, and for %s; every request wants a token", p.cfg.Listen, reach)
 }
+
+// certificate says until when the listener's certificate is good.
+func (p *patient) certificate() {
+	const check = "certificate"
+	t := p.cfg.TLS
+	if t.Cert == "" {
+		return
+	}
+	until, err := listener.Expires(p.cfg.Path(t.Cert), p.cfg.Path(t.Key))
+	left := time.Until(until)
+	switch {
+	case err != nil:
+		p.add(check, Fail, "put a certificate and its key where tls says", "%v", err)
+	case left <= 0:
+		p.add(check, Fail, "put a new one in its place; the daemon takes it without a new start", "it ended at %s", until.Format(time.RFC3339))
+	case left < soonOver:
+		p.add(check, Warn, "put a new one in its place; the daemon takes it without a new start", "it ends at %s", until.Format(time.RFC3339))
+	default:
+		p.add(check, OK, "", "good until %s", until.Format(time.RFC3339))
+	}
+}
+
+// soonOver is when somebody should look after a certificate.
+const soonOver = 14 * 24 * time.Hour
 
 func (p *patient) socket(check, path string) {
 	if len(path) > maxSocketPath {
@@ -210,8 +236,10 @@ func (p *patient) models(ctx context.Context, check string, u *url.URL, base str
 	}
 	key := ""
 	if r.APIKey != nil {
-		var err error
-		if key, err = p.cfg.Secret(*r.APIKey); err != nil {
+		keys, err := p.cfg.UseFor(ctx, config.Reference{Key: check + " api_key", Ref: *r.APIKey}, secret.HostOf(u))
+		if err == nil {
+			key = keys[0]
+		} else {
 			p.add(check, Warn, "see the finding about secrets", "it was not asked with its key, which cannot be read")
 			return
 		}

@@ -157,6 +157,10 @@ func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time
 			if err != nil || wait {
 				return b, nil, due, err
 			}
+			if begins(a.Events) && d.e.cfg.Held() {
+				now, err := d.now(ctx)
+				return b, nil, now.Add(heldAfter), err
+			}
 			if err := d.fold(b, a.Events); err != nil {
 				return nil, nil, time.Time{}, err
 			}
@@ -170,6 +174,19 @@ func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time
 			return b, actions, time.Time{}, nil
 		}
 	}
+}
+
+// begins says whether events are the start of an act, or lead to one at once.
+// These are not recorded while nothing may begin: a run that waits for room
+// waits in front of its next act, with nothing in doubt.
+func begins(events []event.Event) bool {
+	return slices.ContainsFunc(events, func(e event.Event) bool {
+		switch e.Data.EventType() {
+		case event.TypeRunStarted, event.TypeStepStarted, event.TypeModelCallStarted, event.TypeCompactionStarted, event.TypeToolStarted, event.TypeToolRetrying:
+			return true
+		}
+		return false
+	})
 }
 
 // due says whether an append has to wait, and until when.

@@ -57,6 +57,9 @@ type Config struct {
 	Node   eventlog.NodeID // this process life, as whose owner's appends are made
 	Rand   *rand.Rand
 	Logger *slog.Logger
+	// Held says whether no act may begin now, for want of room to record what
+	// would come of it. Outcomes are recorded all the same. Nil: never.
+	Held func() bool
 
 	ModelTimeout  time.Duration // of a whole attempt; default 10 min
 	ToolTimeout   time.Duration // of a call whose tool names none; default 60 s
@@ -88,6 +91,9 @@ func New(cfg Config) *Engine {
 	def(&cfg.BlobCache, 32<<20)
 	if cfg.Takes == nil {
 		cfg.Takes = func(_ event.Route, media string) bool { return llm.Capabilities{}.Takes(media) }
+	}
+	if cfg.Held == nil {
+		cfg.Held = func() bool { return false }
 	}
 	if cfg.FileBytes == 0 {
 		cfg.FileBytes = 256 << 20
@@ -264,15 +270,18 @@ func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.T
 		if err != nil {
 			return time.Time{}, err
 		}
-		d.begin(ctx, actions)
+		back := d.begin(ctx, actions)
 		if d.pending != nil {
 			continue
 		}
-		if len(d.acts) == 0 {
+		if len(d.acts) == 0 && !back {
 			return d.here(ctx, due)
 		}
 		var timer <-chan time.Time
-		if !due.IsZero() {
+		if back {
+			timer = time.After(heldAfter)
+		}
+		if !back && !due.IsZero() {
 			now, err := d.now(ctx)
 			if err != nil {
 				return time.Time{}, err
@@ -358,10 +367,25 @@ func (d *drive) drainOutcomes() {
 	}
 }
 
+// heldAfter is how soon is looked again whether what was held back may begin.
+const heldAfter = time.Second
+
 // begin starts the acts that are asked for and not in flight. While draining
-// nothing new begins: the next start finds it in doubt or asks for it again.
-func (d *drive) begin(ctx context.Context, actions []session.Action) {
+// nothing new begins: the next start finds it in doubt or asks for it again. Nor
+// does it while there is no room for outcomes: back says that acts wait for that,
+// which are recorded as started and must not be left as in doubt.
+func (d *drive) begin(ctx context.Context, actions []session.Action) (back bool) {
 	d.dropFiles(actions)
+	may := func(key actKey) bool {
+		if d.acts[key] != nil || d.draining {
+			return false
+		}
+		if d.e.cfg.Held() {
+			back = true
+			return false
+		}
+		return true
+	}
 	for _, a := range actions {
 		switch a := a.(type) {
 		case session.Abort:
@@ -371,7 +395,7 @@ func (d *drive) begin(ctx context.Context, actions []session.Action) {
 			d.neverBegan()
 		case session.CallModel:
 			key := actKey{step: a.Step, attempt: a.Attempt}
-			if d.acts[key] == nil && !d.draining {
+			if may(key) {
 				act := d.callModel
 				if summarises(d.st, key) {
 					act = d.callSummary
@@ -380,16 +404,17 @@ func (d *drive) begin(ctx context.Context, actions []session.Action) {
 			}
 		case session.RunTool:
 			key := actKey{call: a.Call, attempt: a.Attempt}
-			if d.acts[key] == nil && !d.draining && len(d.acts) < d.e.cfg.MaxParallel {
+			if len(d.acts) < d.e.cfg.MaxParallel && may(key) {
 				d.start(ctx, key, d.runTool)
 			}
 		case session.CaptureFiles:
 			key := actKey{files: a}
-			if d.acts[key] == nil && !d.draining {
+			if may(key) {
 				d.start(ctx, key, d.captureFiles)
 			}
 		}
 	}
+	return back
 }
 
 // mayAct is asked right before each act outside the log: whether the lease has

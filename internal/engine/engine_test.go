@@ -52,7 +52,7 @@ func newHouse(t *testing.T, script string, tools ...tool.Tool) *house {
 		Route: func(string, string) (event.Route, error) {
 			return event.Route{Name: "main", Provider: "scripted", Model: "scripted"}, nil
 		},
-		CheckTarget: func(_ context.Context, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
+		CheckTarget: func(_ context.Context, _ string, t event.ReplyTarget) (event.ReplyTarget, error) { return t, nil },
 		Compaction:  &event.Compaction{Auto: true},
 	})
 	h.eng = h.engine(set, "gen_1")

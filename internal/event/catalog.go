@@ -80,9 +80,23 @@ const (
 	TypeDeliveryDeadLettered   Type = "delivery.dead_lettered"
 	TypeDeliveryReplayed       Type = "delivery.replayed"
 	TypeDeliveryResolved       Type = "delivery.resolved"
+	TypeDeliveryExpired        Type = "delivery.expired"
+
+	TypeJobPlanned         Type = "job.planned"
+	TypeJobItemsAdded      Type = "job.items.added"
+	TypeJobStarted         Type = "job.started"
+	TypeJobAdvanced        Type = "job.advanced"
+	TypeJobCancelRequested Type = "job.cancel.requested"
+	TypeJobEnded           Type = "job.ended"
+	TypeJobExpired         Type = "job.expired"
 
 	TypeTargetTestStarted Type = "target.test.started"
 	TypeTargetTestEnded   Type = "target.test.ended"
+	TypeCircuitOpened     Type = "target.circuit.opened"
+	TypeCircuitHalfOpened Type = "target.circuit.half_opened"
+	TypeCircuitClosed     Type = "target.circuit.closed"
+	TypeTargetPaused      Type = "target.paused"
+	TypeTargetResumed     Type = "target.resumed"
 )
 
 // Live-only kinds: they are shown to subscribers, never enter the log and
@@ -176,9 +190,30 @@ var catalog = map[Type]entry{
 	TypeDeliveryDeadLettered:   current[DeliveryDeadLettered](1),
 	TypeDeliveryReplayed:       current[DeliveryReplayed](1),
 	TypeDeliveryResolved:       current[DeliveryResolved](1),
+	TypeDeliveryExpired:        current[DeliveryExpired](1),
 
-	TypeTargetTestStarted: current[TargetTestStarted](1),
-	TypeTargetTestEnded:   current[TargetTestEnded](1),
+	TypeJobPlanned:         current[JobPlanned](1),
+	TypeJobItemsAdded:      current[JobItemsAdded](1),
+	TypeJobStarted:         current[JobStarted](1),
+	TypeJobAdvanced:        current[JobAdvanced](1),
+	TypeJobCancelRequested: current[JobCancelRequested](1),
+	TypeJobEnded:           current[JobEnded](1),
+	TypeJobExpired:         current[JobExpired](1),
+
+	TypeCircuitOpened:         current[TargetCircuitOpened](1),
+	TypeCircuitHalfOpened:     current[TargetCircuitHalfOpened](1),
+	TypeCircuitClosed:         current[TargetCircuitClosed](1),
+	TypeTargetPaused:          current[TargetPaused](1),
+	TypeTargetResumed:         current[TargetResumed](1),
+	TypeAuditStarted:          current[AuditStarted](1),
+	TypeAuditRefused:          current[AuditRefused](1),
+	TypeAuditTokenCreated:     current[AuditTokenCreated](1),
+	TypeAuditTokenRevoked:     current[AuditTokenRevoked](1),
+	TypeAuditTargetChanged:    current[AuditTargetChanged](1),
+	TypeAuditSecretChanged:    current[AuditSecretChanged](1),
+	TypeAuditDeliveryReplayed: current[AuditDeliveryReplayed](1),
+	TypeTargetTestStarted:     current[TargetTestStarted](1),
+	TypeTargetTestEnded:       current[TargetTestEnded](1),
 }
 
 // Types lists the catalogue, sorted.

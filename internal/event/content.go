@@ -47,7 +47,7 @@ const (
 	BlobContent  BlobKind = "content"  // text of events, readable with the session
 	BlobSealed   BlobKind = "sealed"   // a provider's state: never exported
 	BlobToolset  BlobKind = "toolset"  // the tool definitions that a run captured
-	BlobDelivery BlobKind = "delivery" // the exact body of a delivery
+	BlobDelivery BlobKind = "delivery" // the exact body of a delivery, its address, the beginning of an answer
 	BlobContract BlobKind = "contract" // an input contract under which keys were fingerprinted
 )
 

@@ -1,92 +1,54 @@
 package event
 
-import "strings"
+// What the stream of a target says of the receiver itself. The row of the
+// target follows from these and from the outcomes of attempts. Those that are
+// part of an outcome carry the envelope of its delivery; those that a person
+// asked for carry the target's user and no session.
 
-// ReplyTarget is where an answer goes. Secret and URLSecret are names of
-// secrets, never values; which members a type has is told by internal/replyto.
-type ReplyTarget struct {
-	Folder    string            `json:"folder,omitzero"`
-	Format    string            `json:"format,omitzero"`
-	From      string            `json:"from,omitzero"` // of a mail: the sender that its server had at admission
-	Headers   map[string]string `json:"headers,omitzero"`
-	Origin    string            `json:"origin,omitzero"` // of what url_secret named at admission
-	Path      string            `json:"path,omitzero"`
-	Plugin    string            `json:"plugin,omitzero"`
-	Secret    string            `json:"secret,omitzero"`
-	Server    string            `json:"server,omitzero"`
-	Session   SessionID         `json:"session,omitzero"`
-	Signing   string            `json:"signing,omitzero"`
-	Subject   string            `json:"subject,omitzero"`
-	To        []string          `json:"to,omitzero"`
-	Type      string            `json:"type"`
-	URL       string            `json:"url,omitzero"`
-	URLSecret string            `json:"url_secret,omitzero"`
+// TargetCircuitOpened leaves the receiver alone until a time. It comes with the
+// failure that opened it.
+type TargetCircuitOpened struct {
+	CooldownMS int64  `json:"cooldown_ms"` // for how long, in milliseconds
+	Failures   int    `json:"failures"`    // in a row
+	Opens      int    `json:"opens"`       // in a row, this one counted
+	Until      string `json:"until"`       // see FormatTime
 }
 
-// Types of reply targets.
-const (
-	TargetWebhook = "webhook"
-	TargetFile    = "file"
-	TargetStdout  = "stdout"
-	TargetMail    = "mail"
-	TargetSession = "session"
-	TargetNATS    = "nats"
-	TargetPlugin  = "plugin"
-)
-
-// Formats of a webhook.
-const (
-	FormatStandard          = "standard" // also when none is named
-	FormatSlack             = "slack"
-	FormatCloudEvents       = "cloudevents"        // structured mode
-	FormatCloudEventsBinary = "cloudevents_binary" // binary mode
-)
-
-// Ways in which a webhook is signed.
-const (
-	SigningHMAC    = "hmac" // also when none is named
-	SigningEd25519 = "ed25519"
-)
-
-// Address says who receives: equal addresses of one type are one receiver. Of a
-// URL that stands in a secret it is the name of the secret.
-func (t *ReplyTarget) Address() string {
-	switch t.Type {
-	case TargetFile:
-		return t.Folder + "/" + t.Path
-	case TargetMail:
-		return t.Server + " " + strings.Join(t.To, " ")
-	case TargetSession:
-		return string(t.Session)
-	case TargetNATS:
-		return t.Server + " " + t.Subject
-	case TargetPlugin:
-		return t.Plugin
-	}
-	if t.URLSecret != "" {
-		return "secret:" + t.URLSecret
-	}
-	return t.URL
+// TargetCircuitHalfOpened lets one attempt through, the one that it comes with.
+type TargetCircuitHalfOpened struct {
+	DeliveryID DeliveryID `json:"delivery_id"`
 }
 
-// ID is the target's id for a user.
-func (t *ReplyTarget) ID(user string) TargetID { return TargetIDFor(user, t.Type, t.Address()) }
+// TargetCircuitClosed says that all is well again. With an actor it is a person's
+// reset: what waits for its time is due at once.
+type TargetCircuitClosed struct {
+	Actor  string `json:"actor,omitzero"`
+	Reason string `json:"reason,omitzero"`
+}
 
-// TargetTestStarted is the intent to send a test to a target. No run stands
-// behind it, and no session but that of a target of type session.
-type TargetTestStarted struct {
+// Why a target was paused.
+const (
+	PausedByRequest = "requested" // a person wants it so
+	PausedGone      = "gone"      // the receiver said that it is gone for good (410)
+)
+
+// TargetPaused parks what is to go to a target until it is resumed. Nothing is
+// dropped, and no age counts meanwhile.
+type TargetPaused struct {
 	Actor      string     `json:"actor,omitzero"`
-	DeliveryID DeliveryID `json:"delivery_id"`
-	Type       string     `json:"type"`
+	Code       string     `json:"code"`
+	DeliveryID DeliveryID `json:"delivery_id,omitzero"` // that was answered so
+	Reason     string     `json:"reason,omitzero"`
 }
 
-// TargetTestEnded tells what came of it.
-type TargetTestEnded struct {
-	Code       string     `json:"code,omitzero"` // why it failed; empty: it was delivered
-	DeliveryID DeliveryID `json:"delivery_id"`
-	DurationMS int64      `json:"duration_ms"`
-	Status     int        `json:"status,omitzero"`
+// TargetResumed ends a pause. The age of what was parked counts from here.
+type TargetResumed struct {
+	Actor  string `json:"actor,omitzero"`
+	Reason string `json:"reason,omitzero"`
 }
 
-func (*TargetTestStarted) EventType() Type { return TypeTargetTestStarted }
-func (*TargetTestEnded) EventType() Type   { return TypeTargetTestEnded }
+func (*TargetCircuitOpened) EventType() Type     { return TypeCircuitOpened }
+func (*TargetCircuitHalfOpened) EventType() Type { return TypeCircuitHalfOpened }
+func (*TargetCircuitClosed) EventType() Type     { return TypeCircuitClosed }
+func (*TargetPaused) EventType() Type            { return TypeTargetPaused }
+func (*TargetResumed) EventType() Type           { return TypeTargetResumed }

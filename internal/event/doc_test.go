@@ -149,7 +149,7 @@ On the wire and in exports an event is one canonical JSON object (RFC 8785). Mem
 | ` + "`seq`" + ` | integer | from 1, gap-free in its stream |
 | ` + "`session_id`" + ` | string | the session it is about |
 | ` + "`step_id`" + ` | string | the step it is about |
-| ` + "`stream`" + ` | string | ` + "`session:ses_…` or `target:tgt_…`" + ` |
+| ` + "`stream`" + ` | string | ` + "`session:ses_…`, `target:tgt_…`, `job:job_…` or `audit:daemon`" + ` |
 | ` + "`time`" + ` | string | UTC, microseconds, fixed width: ` + "`2006-01-02T15:04:05.000000Z`" + ` |
 | ` + "`turn`" + ` | integer | the turn it is about, from 1 |
 | ` + "`type`" + ` | string | one of the types below |

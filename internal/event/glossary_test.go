@@ -22,7 +22,7 @@ var glossary = map[string]string{
 	"malformed": "why the call cannot run", "maker": "provider and model that made it, the only one to get it back", "large": "arguments past 16 KiB",
 	"kind": "what kind of run", "key_hash": "SHA-256 of the caller's key", "instructions": "system text", "input_contract": "the contract that submissions must meet",
 	"idempotent": "takes an idempotency key", "idempotency": "the submission's key", "headers": "further headers, no secrets", "gate": "`output`",
-	"from": "the state before", "forced": "although it was delivered", "first_output_ms": "time to the first piece of the answer, in milliseconds",
+	"from": "the state before", "forced": "although it was no dead letter", "first_output_ms": "time to the first piece of the answer, in milliseconds",
 	"fingerprint": "versioned digest of what shapes the run", "error": "the first mismatch, with its path", "digest": "SHA-256 of the definition or schema",
 	"decision": "`allow` or `reject`", "confined": "effects stay in the session's workspace", "changed": "the members that change", "call_id": "the call",
 	"cache_write": "tokens written to the vendor's cache", "cache_read": "tokens read from the vendor's cache", "budget": "how many are allowed",

@@ -3,6 +3,7 @@ package event
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"strings"
 	"time"
@@ -18,13 +19,15 @@ type (
 	TargetID   string // tgt_ and a digest of user, type and address
 	DeliveryID string // dlv_ and a digest of run and target
 	AssetID    string // ast_ and a digest of user and content
-	Stream     string // session:ses_… or target:tgt_…
+	JobID      string // job_ and a UUIDv7
+	Stream     string // session:ses_…, target:tgt_…, job:job_… or AuditStream
 )
 
 // Stream kinds.
 const (
 	sessionPrefix = "session:"
 	targetPrefix  = "target:"
+	jobPrefix     = "job:"
 )
 
 // Stream is the event stream of a session.
@@ -43,6 +46,21 @@ func (s Stream) Session() (SessionID, bool) {
 func (s Stream) Target() (TargetID, bool) {
 	id, ok := strings.CutPrefix(string(s), targetPrefix)
 	return TargetID(id), ok
+}
+
+// Stream is the event stream of a job.
+func (id JobID) Stream() Stream { return Stream(jobPrefix + string(id)) }
+
+// Job gives the job whose stream this is.
+func (s Stream) Job() (JobID, bool) {
+	id, ok := strings.CutPrefix(string(s), jobPrefix)
+	return JobID(id), ok
+}
+
+// NewJobID draws a job id from r.
+func NewJobID(r io.Reader) (JobID, error) {
+	s, err := newSuffix(r)
+	return JobID("job_" + s), err
 }
 
 // NewSessionID draws a session id from r.
@@ -113,5 +131,12 @@ const timeLayout = "2006-01-02T15:04:05.000000Z"
 // FormatTime is the stored form of a time: UTC, microseconds, fixed width (RFC 3339).
 func FormatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 
-// ParseTime reads the stored form.
-func ParseTime(s string) (time.Time, error) { return time.Parse(timeLayout, s) }
+// ParseTime reads the stored form, and nothing else: time.Parse also takes an hour
+// of one digit and a comma, which do not compare as text.
+func ParseTime(s string) (time.Time, error) {
+	t, err := time.Parse(timeLayout, s)
+	if err == nil && (len(s) != len(timeLayout) || s[len("2006-01-02T15:04:05")] != '.') {
+		return time.Time{}, errors.New("the time is not in the stored form, as 2006-01-02T15:04:05.000000Z")
+	}
+	return t, err
+}

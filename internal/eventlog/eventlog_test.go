@@ -14,7 +14,7 @@ import (
 // The rows of a stream follow by the rules of its kind, and by no other.
 func TestRowsByKindOfStream(t *testing.T) {
 	events := func(s event.Stream, d event.Data) []event.Event {
-		return []event.Event{{Stream: s, Seq: 1, Epoch: 1, SessionID: "ses_1", RunID: "run_1", UserID: "ann", Data: d}}
+		return []event.Event{{Stream: s, Seq: 2, Epoch: 1, SessionID: "ses_1", RunID: "run_1", UserID: "ann", Data: d}}
 	}
 	for _, row := range []struct {
 		stream event.Stream
@@ -25,6 +25,8 @@ func TestRowsByKindOfStream(t *testing.T) {
 		{"target:tgt_1", &event.DeliveryEnqueued{DeliveryID: "dlv_1"}, derived.Outbox},
 		{"session:ses_1", &event.DeliveryEnqueued{DeliveryID: "dlv_1"}, ""},
 		{"target:tgt_1", &event.RunStarted{}, ""},
+		{"job:job_1", &event.JobStarted{}, derived.Jobs},
+		{"target:tgt_1", &event.JobStarted{}, ""},
 		{"session:ses_1", nil, ""},
 	} {
 		changes := eventlog.Rows(row.stream, events(row.stream, row.data))

@@ -46,7 +46,19 @@ type Kind string
 const (
 	Sessions Kind = "session"
 	Targets  Kind = "target"
+	Jobs     Kind = "job"
 )
+
+// KindOf is the kind of a stream. What is nobody's work counts as a session's.
+func KindOf(s event.Stream) Kind {
+	if _, ok := s.Target(); ok {
+		return Targets
+	}
+	if _, ok := s.Job(); ok {
+		return Jobs
+	}
+	return Sessions
+}
 
 // Rested says that a stream wants nothing more, seen at a head.
 type Rested struct {
@@ -133,7 +145,9 @@ func Wakes(events []event.Event) bool {
 func wakes(t event.Type) bool {
 	switch t {
 	case event.TypeRunQueued, event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
-		event.TypeCompactionRequested, event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved:
+		event.TypeCompactionRequested, event.TypeDeliveryEnqueued, event.TypeDeliveryReplayed, event.TypeDeliveryResolved,
+		event.TypeJobStarted, event.TypeJobCancelRequested,
+		event.TypeCircuitClosed, event.TypeTargetPaused, event.TypeTargetResumed:
 		return true
 	}
 	return false

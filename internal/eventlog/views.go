@@ -45,11 +45,86 @@ type DeliveryRow struct {
 	UserID, Type, Status, Body, Address string
 	LaneSeq                             int64
 	CreatedAt, UpdatedAt, NextAt        string
-	Attempts                            int64 // over all replays
-	Cycle                               int64 // since the last replay
-	Open, OpenEpoch                     int64 // attempt in flight, and its epoch; 0: none
-	LastCode                            string
-	LastStatus                          int64
+	CycleAt                             string // when it was enqueued, or replayed last
+	Attempts                            int64  // over all replays
+	Cycle                               int64  // since the last replay
+	Open, OpenEpoch                     int64  // attempt in flight, and its epoch; 0: none
+	// Of the last failure since it was enqueued or replayed; empty: there was none,
+	// and while it is pending it was not tried to an end.
+	LastCode, LastClass string
+	// Of the last attempt that ended, before a replay too.
+	LastAt             string
+	LastStatus, LastMS int64
+	DeliveredAttempt   int64 // the attempt that the receiver took, when that was the last; 0: none
+	Replays            int64
+	// When, by whom and why it was resolved; empty: it is not.
+	ResolvedAt, ResolvedBy, ResolvedReason string
+}
+
+// Outgoing is a pending delivery with what is sent. Size is that of the body,
+// which may be left out; Gone: the body or the address are not there.
+type Outgoing struct {
+	DeliveryRow
+	Message, To []byte
+	Size        int64
+	Gone        bool
+}
+
+// Ahead bounds a look into a lane.
+type Ahead struct {
+	Limit   int    // deliveries
+	Bytes   int64  // of the bodies that are read, taken together; the one that passes it is the last
+	Largest int64  // of a body that is read
+	Due     string // stored time: bodies of what is due later are not read; empty: all are
+}
+
+// AttemptRow is an attempt of a delivery that is over, as the derived rows keep
+// it: all that failed, and those that were delivered before a forced replay.
+type AttemptRow struct {
+	Number                        int64
+	EndedAt, Code, Class, RetryAt string // Code is empty when it was delivered
+	Status, DurationMS            int64
+	Excerpt                       string // blob of the delivery's session, or empty
+}
+
+// TargetState is how a receiver fares. Times are in the stored form.
+type TargetState struct {
+	ID                      event.TargetID
+	UserID, Type            string
+	CreatedAt, UpdatedAt    string
+	Circuit                 string // closed: empty, open or half_open
+	Failures, Opens         int64  // in a row
+	OpenUntil, HeldUntil    string
+	LastCode, LastClass     string // of the last failure
+	FailedAt                string
+	Paused                  int64 // 0 or 1
+	PausedAt, PausedBy      string
+	PausedCode, PauseReason string
+	ResumedAt, ResetAt      string
+}
+
+// ReplayRow is one replay of a delivery.
+type ReplayRow struct {
+	Seq               int64 // of its event, in the target's stream
+	At, Actor, Reason string
+	Forced            bool
+	JobID             event.JobID
+}
+
+// JobRow is the derived row of a job.
+type JobRow struct {
+	ID                                                     event.JobID
+	UserID, Kind, Status, Actor, Reason                    string
+	CreatedAt, UpdatedAt, StartedAt, FinishedAt, ExpiresAt string
+	Total, Done, Skipped, Limit                            int64
+	Force, Truncated                                       bool
+	Filter, Digest, TokenHash                              string
+}
+
+// JobFilter narrows a list of jobs; an empty member does not.
+type JobFilter struct {
+	UserID, Status string
+	Range
 }
 
 // IdempotencyRow is a known key.
@@ -99,7 +174,9 @@ type DeliveryFilter struct {
 	SessionID      event.SessionID
 	RunID          event.RunID
 	TargetID       event.TargetID
-	// Tried narrows to those that were attempted at least once, or with Untried never.
+	Class          string // of the last failure since it was enqueued or replayed
+	// Tried narrows to those whose last attempt failed, or with Untried to those
+	// that did not fail yet since they were enqueued or replayed.
 	Tried, Untried bool
 	Range
 }
@@ -116,6 +193,10 @@ type TargetRow struct {
 	LastMade     string
 	LastStatus   string
 	LastCode     string
+	// FirstFailedAt is when the last attempt of the first delivery of the lane ended.
+	FirstFailedAt string
+	InFlight      int64 // attempts that have begun
+	State         TargetState
 }
 
 // TargetFilter narrows a list of targets; an empty member does not. Lists are in
@@ -129,6 +210,8 @@ type TargetFilter struct {
 type TokenRow struct {
 	ID, Name, Role, UserID, Hash string
 	CreatedAt                    time.Time
+	ExpiresAt                    time.Time // zero: never
+	LastUsed                     time.Time // see TouchTokens; zero: never
 }
 
 // Views are the reads over derived rows. Each room names the few it uses.
@@ -151,8 +234,24 @@ type Views interface {
 	Deliveries(ctx context.Context, f DeliveryFilter, p Page) ([]DeliveryRow, string, error)
 	// NextDelivery gives the first pending delivery of a target's lane, or ErrNotFound.
 	NextDelivery(ctx context.Context, t event.TargetID) (DeliveryRow, error)
-	Target(ctx context.Context, id event.TargetID) (TargetRow, error) // ErrNotFound: nothing was ever delivered there
+	// Ahead gives the pending deliveries at the front of a target's lane, with what
+	// is sent.
+	Ahead(ctx context.Context, t event.TargetID, q Ahead) ([]Outgoing, error)
+	// Attempts lists attempts that are over in their order, but for the one by
+	// which the row of the delivery says that it was delivered.
+	Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, p Page) ([]AttemptRow, string, error)
+	TargetState(ctx context.Context, id event.TargetID) (TargetState, error) // ErrNotFound
+	Target(ctx context.Context, id event.TargetID) (TargetRow, error)        // ErrNotFound: nothing was ever delivered there
 	Targets(ctx context.Context, f TargetFilter, p Page) ([]TargetRow, string, error)
+	// Replays lists the replays of a delivery, oldest first, up to limit.
+	Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]ReplayRow, error)
+	// SettledDeliveries lists deliveries of a status, delivered or resolved, that have not
+	// changed since before a time, those that changed first in front.
+	SettledDeliveries(ctx context.Context, status string, before time.Time, limit int) ([]DeliveryRow, error)
+	Job(ctx context.Context, id event.JobID) (JobRow, error) // ErrNotFound
+	Jobs(ctx context.Context, f JobFilter, p Page) ([]JobRow, string, error)
+	// UnfinishedJobs lists the jobs that are started and not at their end.
+	UnfinishedJobs(ctx context.Context) ([]event.JobID, error)
 	// PendingTargets lists the targets that have pending deliveries.
 	PendingTargets(ctx context.Context) ([]event.TargetID, error)
 	// Backlog counts what is not at its end. It costs as much as waits, up to
@@ -168,9 +267,14 @@ const MaxBacklog = 1_000_000
 type Backlog struct {
 	Runs              map[string]int64 // not at their end, by status; a status without runs may be missing
 	OldestQueued      string           // when the queued run that waits longest was submitted
-	PendingDeliveries int64
-	OldestDelivery    string // when the pending delivery that is oldest was enqueued
-	DeadLettered      int64  // deliveries that wait for a person
+	PendingDeliveries int64            // that are not at their end
+	Retrying          int64            // of those, whose last attempt failed
+	OldestDelivery    string           // when the pending delivery that is oldest was enqueued
+	DeadLettered      int64            // deliveries that wait for a person
+	BlockedTargets    int64            // with deliveries that wait behind one that is retried
+	OpenCircuits      int64            // of targets
+	HalfOpenCircuits  int64
+	PausedTargets     int64
 }
 
 // AssetRow describes a file that was handed in.
@@ -203,9 +307,13 @@ var ErrQuota = errors.New("quota exceeded")
 // Tokens stand outside the log.
 type Tokens interface {
 	AddToken(ctx context.Context, t TokenRow) error
+	TokenByID(ctx context.Context, id string) (TokenRow, error)     // ErrNotFound
 	TokenByHash(ctx context.Context, hash string) (TokenRow, error) // ErrNotFound
 	ListTokens(ctx context.Context) ([]TokenRow, error)
 	DeleteToken(ctx context.Context, id string) error // ErrNotFound
+	// TouchTokens says when tokens were used, by their ids. It moves no time back,
+	// and passes over tokens that are gone.
+	TouchTokens(ctx context.Context, used map[string]time.Time) error
 }
 
 // Settings reads the session's settings from its row.

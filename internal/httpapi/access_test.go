@@ -14,7 +14,7 @@ import (
 
 // property is everything that one user has.
 type property struct {
-	session, alias, run, delivery, token, ref, asset, target, connector string
+	session, alias, run, delivery, token, ref, asset, target, job, connector string
 }
 
 func (w *world) property(user string) property {
@@ -26,14 +26,16 @@ func (w *world) property(user string) property {
 	big := strings.Repeat("long text of "+user, 2000)
 	dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: big}})
 	tok := into[api.Token](w.do("POST", "/v1/tokens", w.admin, `{"role":"reader","user_id":"`+user+`"}`).want(201))
+	w.do("PUT", "/v1/secrets/slot-of-"+user+"?user_id="+user, w.admin, `{"value":"value of `+user+`"}`).want(201)
 	asset := into[api.Asset](w.do("POST", "/v1/assets?name=of-"+user+".txt&user_id="+user, w.admin, "file of "+user).want(201))
+	plan := into[api.ReplayPlan](w.do("POST", "/v1/deliveries/replay", w.admin, `{"dry_run":true,"filter":{"user_id":"`+user+`"}}`).want(200))
 	return property{s.ID, s.Alias, run.ID, string(dlv), tok.ID, event.RefOf([]byte(big)), asset.ID,
-		string(event.TargetIDFor(user, "webhook", "https://hook.test/"+run.ID)), "hub-of-" + user}
+		string(event.TargetIDFor(user, "webhook", "https://hook.test/"+run.ID)), plan.JobID, "hub-of-" + user}
 }
 
 // in fills the path of a route.
 func (p property) in(path, session string) string {
-	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref, "{a}", p.asset, "{target}", p.target, "{name}", p.connector).Replace(path)
+	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref, "{a}", p.asset, "{target}", p.target, "{j}", p.job, "{name}", p.connector, "{secret}", strings.Replace(p.alias, "alias", "slot", 1)).Replace(path)
 }
 
 // everything is what the streams of a user hold.
@@ -51,7 +53,9 @@ func (w *world) everything(user string) string {
 var bodies = map[string]string{
 	"updateSession": `{"title":"mine now"}`, "submitRun": `{"content":"\"x\""}`, "putInputContract": `{"schema":{"type":"number"}}`,
 	"putOutputContract": `{"schema":{"type":"number"}}`, "putRoutePolicy": `{"model":"z"}`, "putReplyTargets": `{"reply_targets":[]}`,
-	"resolveAttention": `{"call_id":"c","resolution":"retry"}`, "createToken": `{"role":"admin"}`, "testTarget": `{"target":{"type":"webhook","url":"https://ann.test"}}`,
+	"replayDeliveries": `{"filter":{"unresolved":true}}`, "resolveDelivery": `{"reason":"mine"}`,
+	"resolveAttention": `{"call_id":"c","resolution":"retry"}`, "createToken": `{"role":"admin"}`, "putSecret": `{"value":"mine, not anybody's"}`,
+	"testTarget":    `{"target":{"type":"webhook","url":"https://ann.test"}}`,
 	"testConnector": `{"body":"{}"}`,
 }
 
@@ -78,16 +82,66 @@ func (w *world) send(rt *route, path, token string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
+// How an operation keeps users apart. A new operation gets its word here.
+const (
+	byPath   = "its path names something of a user: 404 for others"
+	filtered = "a list, or what is made: within the token's user"
+	unbound  = "of all users: refused to a token that is bound to one"
+	common   = "of nobody: the same for all"
+)
+
+var scopes = map[string]string{
+	"createSession": filtered, "listSessions": filtered, "getSession": byPath, "updateSession": byPath, "eraseSession": byPath, "closeSession": byPath,
+	"interruptSession": byPath, "compactSession": byPath, "getBlob": byPath, "getSessionDiff": byPath,
+	"getInputContract": byPath, "putInputContract": byPath, "deleteInputContract": byPath,
+	"getOutputContract": byPath, "putOutputContract": byPath, "deleteOutputContract": byPath,
+	"getRoutePolicy": byPath, "putRoutePolicy": byPath, "deleteRoutePolicy": byPath,
+	"getReplyTargets": byPath, "putReplyTargets": byPath, "deleteReplyTargets": byPath,
+	"submitRun": byPath, "listRuns": filtered, "getRun": byPath, "listRunEvents": byPath, "streamRun": byPath, "getRunTimeline": byPath, "cancelRun": byPath, "resolveAttention": byPath,
+	"createAsset": filtered, "listAssets": filtered, "getAsset": byPath, "getAssetBytes": byPath,
+	"listSessionEvents": byPath, "streamSession": byPath, "listEvents": filtered,
+	"listDeliveries": filtered, "getDelivery": byPath, "replayDelivery": byPath, "resolveDelivery": byPath, "listTargets": filtered, "getTarget": byPath,
+	"listAttempts": byPath, "replayDeliveries": filtered, "listJobs": filtered, "getJob": byPath, "listJobDeliveries": byPath, "cancelJob": byPath, "pauseTarget": byPath, "resumeTarget": byPath, "resetTarget": byPath,
+	"putSecret": byPath, "listSecrets": filtered, "getSecret": byPath, "deleteSecret": byPath, "rekeySecrets": unbound, "testTarget": filtered, "getSigningKey": byPath,
+	"createToken": filtered, "listTokens": filtered, "revokeToken": byPath,
+	"receiveEvent": byPath, "listConnectors": filtered, "testConnector": byPath, "listRoutes": common, "listTools": common, "healthz": common, "readyz": common, "openapi": common,
+	"listNodes": unbound, "metrics": unbound, "listAudit": unbound,
+}
+
 // I-34: over every operation, what another user has is not there.
 func TestUsersAreApart(t *testing.T) {
+	for _, rt := range table() {
+		switch scope := scopes[rt.id]; {
+		case scope == "":
+			t.Errorf("%s: nothing says how it keeps users apart", rt.id)
+		case strings.Contains(rt.path, "{") != (scope == byPath):
+			t.Errorf("%s %s: %s", rt.id, rt.path, scope)
+		}
+	}
+	apart(t, "admin")
+	apart(t, "operator")
+}
+
+// apart holds a token of ann with a role to it.
+func apart(t *testing.T, strength string) {
+	may, _ := roleOf(strength)
 	w := newWorld(t)
 	ann, bob := w.property("ann"), w.property("bob")
-	mine := w.token("admin", "ann")
+	mine := w.token(strength, "ann")
 	before := w.everything("bob")
-	secrets := []string{"of-bob", "file of bob", bob.session, bob.run, bob.delivery, bob.token, bob.target, "text of bob", "bob.test", `"bob"`}
+	secrets := []string{"of-bob.txt", "value of ", "file of bob", bob.session, bob.run, bob.delivery, bob.token, bob.target, bob.job, "text of bob", "bob.test", `"bob"`}
 	for _, rt := range table() {
-		if rt.id == "receiveEvent" {
-			continue // of whoever knows the connector's secret: see TestConnectorSenders
+		if rt.role > may || rt.id == "receiveEvent" {
+			continue // see TestRoles; and of whoever knows the connector's secret: see TestConnectorSenders
+		}
+		if scopes[rt.id] == unbound {
+			if status, body := w.send(&rt, rt.path, mine); status != http.StatusForbidden || !strings.Contains(body, "unbound_token_required") {
+				t.Errorf("%s: %d %s", rt.id, status, body)
+			}
+			if status, body := w.send(&rt, rt.path, w.admin); status == http.StatusForbidden {
+				t.Errorf("%s is refused to an administrator of all users: %d %s", rt.id, status, body)
+			}
+			continue
 		}
 		named := strings.Contains(rt.path, "{")
 		paths := []string{bob.in(rt.path, bob.session)}
@@ -112,6 +166,10 @@ func TestUsersAreApart(t *testing.T) {
 		}
 		for _, path := range paths {
 			status, body := w.send(&rt, path, mine)
+			if rt.id == "putSecret" && status == http.StatusCreated { // names of slots are each user's own
+				w.do("DELETE", path, mine, nil).want(204)
+				continue
+			}
 			if named && status != http.StatusNotFound && !(status == http.StatusForbidden && strings.Contains(path, "user_id=bob")) {
 				t.Errorf("%s %s: %d %s", rt.method, path, status, body)
 			}
@@ -130,11 +188,8 @@ func TestUsersAreApart(t *testing.T) {
 	}
 	// The same requests are good ones of the owner, so that the refusals mean something.
 	for _, rt := range table() {
-		if rt.id == "eraseSession" || rt.id == "revokeToken" || rt.id == "closeSession" {
-			continue // at the end
-		}
-		if rt.id == "metrics" || rt.id == "listNodes" || rt.id == "getSigningKey" || rt.id == "receiveEvent" {
-			continue // of nobody's own: see TestMetrics
+		if rt.id == "eraseSession" || rt.id == "revokeToken" || rt.id == "closeSession" || scopes[rt.id] == unbound || rt.id == "getSigningKey" || rt.id == "receiveEvent" || rt.role > may {
+			continue // the first ones at the end
 		}
 		status, body := w.send(&rt, ann.in(rt.path, ann.session), mine)
 		if status == 404 || status == 401 || status == 403 {
@@ -147,9 +202,12 @@ func TestUsersAreApart(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/v1/tokens/" + ann.token} {
-		w.do("DELETE", path, mine, nil).want(204)
+	if may < admin {
+		w.do("DELETE", "/v1/tokens/"+ann.token, mine, nil).want(403, "role_required")
+		w.do("POST", "/v1/tokens", mine, `{"role":"reader"}`).want(403, "role_required")
+		return
 	}
+	w.do("DELETE", "/v1/tokens/"+ann.token, mine, nil).want(204)
 }
 
 // Every operation wants its role, and no less.

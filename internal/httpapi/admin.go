@@ -15,9 +15,48 @@ import (
 
 // A token that is bound to a user administers the tokens of that user, and no others.
 
+// expiry is when a token ends that is made now; zero: never.
+func (c *call) expiry(req *api.CreateToken, now time.Time) (time.Time, error) {
+	bad := func(text string) error {
+		return problem.New(problem.Invalid, "invalid_expiry", "%s", text)
+	}
+	good := c.cfg.TokenExpiry
+	switch {
+	case req.ExpiresIn != "" && req.ExpiresAt != nil:
+		return time.Time{}, bad("either expires_in or expires_at")
+	case req.ExpiresAt != nil:
+		if req.ExpiresAt.Year() > 9999 {
+			return time.Time{}, bad("expires_at is too far away; without it the token does not end")
+		}
+		good = req.ExpiresAt.Sub(now) // past 292 years that
+	case req.ExpiresIn != "":
+		d, err := time.ParseDuration(req.ExpiresIn)
+		if err != nil || d == 0 {
+			return time.Time{}, bad("expires_in must be a duration such as 720h")
+		}
+		good = d
+	}
+	named := req.ExpiresIn != "" || req.ExpiresAt != nil
+	switch most := c.cfg.MaxTokenExpiry; {
+	case named && good <= 0:
+		return time.Time{}, bad("the token would have expired already")
+	case most > 0 && named && good > most:
+		return time.Time{}, bad("tokens.max_expiry allows " + most.String() + " at most")
+	case most > 0 && good == 0:
+		good = most
+	}
+	if good == 0 {
+		return time.Time{}, nil
+	}
+	return now.Add(good).UTC().Truncate(time.Second), nil
+}
+
 func createToken(c *call, req *api.CreateToken) error {
-	if _, ok := roleOf(req.Role); !ok {
+	switch role, ok := roleOf(req.Role); {
+	case !ok:
 		return problem.New(problem.Invalid, "invalid_role", "role must be reader, operator or admin")
+	case role > c.who.role:
+		return problem.New(problem.Forbidden, "role_required", "a token makes none with a role above its own")
 	}
 	if len(req.Name) > 128 {
 		return problem.New(problem.TooLarge, "name_too_large", "name holds more than 128 bytes")
@@ -29,8 +68,21 @@ func createToken(c *call, req *api.CreateToken) error {
 			return err
 		}
 	}
-	text, row, err := NewToken(c.cfg.Random, req.Name, req.Role, user, time.Now())
+	now := time.Now()
+	expires, err := c.expiry(req, now)
 	if err != nil {
+		return err
+	}
+	text, row, err := NewToken(c.cfg.Random, req.Name, req.Role, user, now)
+	if err != nil {
+		return err
+	}
+	row.ExpiresAt = expires
+	record := &event.AuditTokenCreated{Actor: c.who.Actor, Name: row.Name, Peer: c.peerText(), Role: row.Role, TokenID: row.ID, UserID: row.UserID}
+	if !expires.IsZero() {
+		record.ExpiresAt = event.FormatTime(expires)
+	}
+	if err := c.audit(record); err != nil {
 		return err
 	}
 	if err := c.cfg.Store.AddToken(c.ctx(), row); err != nil {
@@ -42,7 +94,14 @@ func createToken(c *call, req *api.CreateToken) error {
 }
 
 func token(row *eventlog.TokenRow) api.Token {
-	return api.Token{ID: row.ID, Name: row.Name, Role: row.Role, UserID: row.UserID, CreatedAt: row.CreatedAt.UTC()}
+	t := api.Token{ID: row.ID, Name: row.Name, Role: row.Role, UserID: row.UserID, CreatedAt: row.CreatedAt.UTC()}
+	if !row.ExpiresAt.IsZero() {
+		t.ExpiresAt = &row.ExpiresAt
+	}
+	if !row.LastUsed.IsZero() {
+		t.LastUsed = &row.LastUsed
+	}
+	return t
 }
 
 func listTokens(c *call) error {
@@ -82,8 +141,11 @@ func deleteToken(c *call) error {
 	if !seen {
 		return none
 	}
+	if err := c.audit(&event.AuditTokenRevoked{Actor: c.who.Actor, Peer: c.peerText(), TokenID: id}); err != nil {
+		return err
+	}
 	err = c.cfg.Store.DeleteToken(c.ctx(), id)
-	c.tokens.clear()
+	c.tokens.forget(id)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return none
 	}
@@ -122,8 +184,8 @@ func listTools(c *call) error {
 }
 
 func listNodes(c *call) error {
-	if c.who.UserID != "" {
-		return problem.New(problem.Forbidden, "unbound_token_required", "nodes work for all users; this wants a token that is not bound to one")
+	if err := c.unbound("nodes work for all users"); err != nil {
+		return err
 	}
 	rows, err := c.cfg.Store.ListNodes(c.ctx())
 	if err != nil {
@@ -162,6 +224,10 @@ func healthz(c *call) error {
 func readyz(c *call) error {
 	if c.cfg.Ready != nil {
 		if err := c.cfg.Ready(); err != nil {
+			var said *problem.Error
+			if errors.As(err, &said) {
+				return said
+			}
 			return problem.New(problem.Unavailable, "not_ready", "the daemon does not take work now").Because(err)
 		}
 	}
@@ -182,8 +248,8 @@ const metricsType = "text/plain; version=0.0.4; charset=utf-8"
 // metricsText shows figures over all users, so that who may see one user only
 // does not see them.
 func metricsText(c *call) error {
-	if c.who.UserID != "" {
-		return problem.New(problem.Forbidden, "unbound_token_required", "the figures are of all users; this wants a token that is not bound to one")
+	if err := c.unbound("the figures are of all users"); err != nil {
+		return err
 	}
 	if c.cfg.Metrics == nil {
 		return problem.New(problem.NotFound, "not_found", "this daemon counts nothing")
@@ -193,4 +259,12 @@ func metricsText(c *call) error {
 		return problem.New(problem.Unavailable, "metrics_unavailable", "the figures cannot be given now").Because(err)
 	}
 	return c.bytes(http.StatusOK, metricsType, text)
+}
+
+// unbound refuses a caller who is bound to one user (I-34).
+func (c *call) unbound(why string) error {
+	if c.who.UserID == "" {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "unbound_token_required", "%s; this wants a token that is not bound to one", why)
 }

@@ -127,10 +127,10 @@ func TestRunLife(t *testing.T) {
 	w.do("POST", "/v1/runs/"+run.ID+"/attention", w.admin, `{"call_id":"c","resolution":"retry"}`).want(409, "call_not_in_doubt")
 	w.do("POST", "/v1/deliveries/"+string(dlv)+"/replay", w.admin, nil).want(202)
 	d := into[api.Delivery](w.do("GET", "/v1/deliveries/"+string(dlv), w.admin, nil).want(200))
-	if d.Status != api.DeliveryRetrying {
-		t.Errorf("a delivery that waits for another attempt is %s", d.Status)
+	if d.Status != api.DeliveryPending || d.Replays != 1 || len(d.ReplayHistory) != 1 || d.ReplayHistory[0].Actor == "" {
+		t.Errorf("a delivery that was replayed is %+v", d)
 	}
-	for status, n := range map[string]int{"": 1, "retrying": 1, "pending": 0, "delivered": 0} {
+	for status, n := range map[string]int{"": 1, "retrying": 0, "pending": 1, "delivered": 0} {
 		list := into[api.List[api.Delivery]](w.do("GET", "/v1/deliveries?run_id="+run.ID+"&status="+status, w.admin, nil).want(200))
 		if len(list.Items) != n {
 			t.Errorf("%d deliveries are %q, want %d", len(list.Items), status, n)

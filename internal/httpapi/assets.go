@@ -148,6 +148,6 @@ func getAssetBytes(c *call) error {
 	}
 	h := c.w.Header()
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 	return c.bytes(http.StatusOK, row.MediaType, data)
 }

@@ -251,7 +251,11 @@ func TestResolveDelivery(t *testing.T) {
 	if got.Status != api.DeliveryResolved {
 		t.Errorf("%+v", got)
 	}
-	w.do("POST", path, w.admin, nil).want(409, "delivery_state_conflict")
+	w.do("POST", path, w.admin, `{"reason":"another"}`).want(200)
+	w.do("POST", path, w.admin, nil).want(400, "invalid_reason")
+	if got := into[api.Delivery](w.do("GET", "/v1/deliveries/"+id, w.admin, nil).want(200)); got.Resolution == nil || got.Resolution.Reason != "they have it" || got.Resolution.Actor == "" {
+		t.Errorf("the first reason did not stay: %+v", got.Resolution)
+	}
 	if got := into[api.List[api.Delivery]](w.do("GET", "/v1/deliveries?status=resolved", w.admin, nil).want(200)).Items; len(got) != 1 {
 		t.Errorf("%+v", got)
 	}

@@ -15,6 +15,7 @@ type code struct {
 // codes are the problem codes of the interface. They are stable: clients decide
 // by them.
 var codes = map[string]code{
+	"already_replayed":                   {[]int{409}, "The delivery was replayed since it was a dead letter; `force` overrides it."},
 	"asset_not_found":                    {[]int{400, 404}, "There is no such asset that the caller may see (400: of the session's user, as an item of an input)."},
 	"asset_not_supported":                {[]int{400}, "The model of the chosen route does not take files of this kind. No run was made."},
 	"asset_quota":                        {[]int{429}, "The assets of the user would hold more than `limits.user_asset_bytes`."},
@@ -22,6 +23,18 @@ var codes = map[string]code{
 	"empty_asset":                        {[]int{400}, "The file holds nothing."},
 	"unsupported_asset_type":             {[]int{400}, "The file is neither a picture, nor a PDF, nor text in UTF-8."},
 	"blob_not_found":                     {[]int{404}, "The session has no such content."},
+	"invalid_former_for":                 {[]int{400}, "`former_for` is no duration, or past a week."},
+	"invalid_hosts":                      {[]int{400}, "`hosts` holds something that is no host, or too many."},
+	"invalid_secret":                     {[]int{400}, "The value of a secret is too short, or there is both a value and `generate`."},
+	"invalid_secret_name":                {[]int{400}, "The name of a secret has not the form of one."},
+	"no_master_key":                      {[]int{503}, "There is no master key to seal secrets with; the text says what to do (`master_key`)."},
+	"secret_conflict":                    {[]int{409}, "Somebody else set the secret at the same moment."},
+	"secret_in_configuration":            {[]int{409}, "The configuration has a secret of this name, under `secrets`; a slot of the daemon cannot have it too."},
+	"secret_not_found":                   {[]int{404}, "There is no such secret slot of this user."},
+	"secret_too_large":                   {[]int{413}, "The value of a secret holds more than 64 KiB."},
+	"secret_unreadable":                  {[]int{409, 503}, "A secret does not open: it is sealed under a master key that is not here, or was changed."},
+	"too_many_secrets":                   {[]int{429}, "The user has as many secret slots as there may be (`slots.per_owner`)."},
+	"too_many_versions":                  {[]int{409}, "As many versions of the secret count now as may; `former_for` of `0s` ends those before."},
 	"body_timeout":                       {[]int{408}, "The body of the request did not come in time."},
 	"body_too_large":                     {[]int{413}, "The body of the request is past `limits.request_bytes`."},
 	"call_not_in_doubt":                  {[]int{409}, "The run does not wait for a word on this call."},
@@ -36,10 +49,20 @@ var codes = map[string]code{
 	"sender_unknown":                     {[]int{401}, "The request does not prove who sends it. What is wrong with the proof is told to nobody."},
 	"session_unavailable":                {[]int{503}, "The session that the connector feeds is not there."},
 	"cross_origin":                       {[]int{403}, "A browser sent the request for a page of another origin."},
+	"host_not_allowed":                   {[]int{421}, "The `Host` of the request is none of the daemon's names: loopback's, and those of `public_names`."},
+	"invalid_expiry":                     {[]int{400}, "The time at which the token is to end is none, is over, or is past `tokens.max_expiry`."},
+	"proxy_required":                     {[]int{403}, "The daemon takes requests from the proxies of `proxies` only."},
+	"rate_limited":                       {[]int{429}, "More requests than `limits.token_rate`, or without a token than `limits.peer_rate`; `Retry-After` says when to come again."},
+	"too_many_failures":                  {[]int{429}, "More tokens that are not good came from this address than `limits.auth_failures`; a good one still works."},
+	"too_many_requests":                  {[]int{429}, "`limits.requests` requests are being answered."},
+	"token_expired":                      {[]int{401}, "The token has expired."},
+	"token_in_query":                     {[]int{400}, "A token stands in the URL; it is sent in the header."},
 	"compaction_conflict":                {[]int{409}, "The session has a run that is not at its end, or is being compacted."},
 	"delivery_in_flight":                 {[]int{409}, "An attempt of the delivery is in flight; try again when it is over."},
 	"delivery_not_found":                 {[]int{404}, "There is no such delivery that the caller may see."},
+	"delivery_resolved":                  {[]int{409}, "A person said that the delivery is done with; `force` overrides it."},
 	"delivery_state_conflict":            {[]int{409}, "The delivery's status does not allow it."},
+	"filter_required":                    {[]int{400}, "The filter, which must have a member, is not there."},
 	"idempotency_conflict":               {[]int{409}, "The key was used with another request."},
 	"input_contract_not_set":             {[]int{404}, "The session has no input contract."},
 	"input_contract_schema_unsupported":  {[]int{400}, "The schema cannot be a contract; `issues` has every finding."},
@@ -49,6 +72,15 @@ var codes = map[string]code{
 	"internal":                           {[]int{500}, "A fault of the daemon; its log has the cause."},
 	"invalid_body":                       {[]int{400}, "The body is JSON, but not what the operation takes; `issues` has the path."},
 	"invalid_cursor":                     {[]int{400}, "The cursor is not one that this list gave, in this direction."},
+	"invalid_filter":                     {[]int{400}, "A member of the filter has a value that it cannot take; `issues` has the path."},
+	"invalid_limit":                      {[]int{400}, "`limit` is out of its bounds."},
+	"invalid_plan_token":                 {[]int{400}, "The plan token is not one that a dry run gave to this caller."},
+	"invalid_reason":                     {[]int{400}, "A reason is missing, or has more than 500 characters."},
+	"job_not_found":                      {[]int{404}, "There is no such job that the caller may see."},
+	"job_state_conflict":                 {[]int{409}, "The job is at its end."},
+	"plan_drifted":                       {[]int{409}, "The set of deliveries is not the one of the plan any more; `issues` say what came, went or changed."},
+	"plan_expired":                       {[]int{409}, "The plan was not started in time."},
+	"plan_mismatch":                      {[]int{409}, "The request contradicts what the plan was made with; `issues` has the path."},
 	"invalid_headers":                    {[]int{400}, "A header of a reply target cannot be set."},
 	"invalid_history_limit":              {[]int{400}, "`history_limit` is out of its bounds."},
 	"invalid_idempotency_key":            {[]int{400}, "The key is not one value of 1 to 255 visible ASCII characters."},
@@ -96,6 +128,8 @@ var codes = map[string]code{
 	"session_not_found":                  {[]int{404}, "There is no such session that the caller may see."},
 	"settings_conflict":                  {[]int{409}, "The session is being changed by others; try again."},
 	"stopping":                           {[]int{503}, "The daemon is stopping; try again when it is back."},
+	"storage_full":                       {[]int{507}, "There is no room on the disk, or less than `store.reserve`; nothing was taken. Make room: the daemon goes on by itself. What ends work (cancel, resolve, erase) is taken as long as anything can be written."},
+	"store_damaged":                      {[]int{503}, "The daemon's database is damaged: nothing more is written, what can be read is served. The operator has to restore a backup."},
 	"store_unavailable":                  {[]int{503}, "The daemon cannot reach its database, or cannot write, now; try again, under an `Idempotency-Key` where work must not be done twice."},
 	"target_not_allowed":                 {[]int{400, 422}, "The address of a reply target is not public and not in `targets.allow_private`; or the configuration does not allow its receiver or subject."},
 	"target_not_configured":              {[]int{400}, "A reply target names a server, folder or plugin that the configuration does not have, or the standard output, which is closed."},
@@ -131,7 +165,8 @@ var (
 	targetCodes  = []string{"too_many_reply_targets", "reply_targets_too_large", "invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "target_not_configured", "signing_secret_required", "unknown_secret", "secret_unavailable", "session_not_found", "session_erased", "session_closed"}
 	changeCodes  = []string{"session_closed", "settings_conflict"}
 	assetCodes   = []string{"asset_quota", "asset_too_large", "empty_asset", "unsupported_asset_type"}
-	replayCodes  = []string{"delivery_state_conflict"}
+	replayCodes  = slices.Concat([]string{"delivery_state_conflict", "already_replayed", "delivery_resolved", "delivery_in_flight", "invalid_reason"}, addressCodes)
+	addressCodes = []string{"invalid_reply_target", "invalid_url", "invalid_headers", "target_not_allowed", "signing_secret_required", "unknown_secret"}
 	streamsCodes = []string{"too_many_streams"}
 )
 
@@ -169,10 +204,15 @@ var codesOf = map[string][]string{
 	"getBlob":          {"blob_not_found"},
 	"getSessionDiff":   {"run_not_found", "no_snapshots", "snapshot_elsewhere", "snapshot_gone", "diff_too_wide", "diff_busy"},
 	"replayDelivery":   replayCodes,
-	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight"},
+	"resolveDelivery":  {"delivery_state_conflict", "delivery_in_flight", "invalid_reason"},
+	"replayDeliveries": {"filter_required", "invalid_filter", "invalid_limit", "invalid_reason", "invalid_plan_token", "plan_expired", "plan_mismatch", "plan_drifted", "wrong_user", "invalid_user_id"},
+	"cancelJob":        {"job_state_conflict", "invalid_reason"},
 	"testTarget":       slices.Concat(targetCodes, []string{"too_many_tests", "wrong_user"}),
 	"getSigningKey":    {"signing_key_not_found", "secret_unavailable"},
-	"createToken":      {"invalid_role", "name_too_large"},
+	"createToken":      {"invalid_role", "invalid_expiry", "name_too_large"},
+	"listAudit":        {"unbound_token_required"},
+	"putSecret":        {"invalid_secret_name", "invalid_secret", "invalid_hosts", "invalid_former_for", "secret_too_large", "secret_conflict", "secret_in_configuration", "too_many_versions", "too_many_secrets", "no_master_key"},
+	"rekeySecrets":     {"unbound_token_required", "secret_unreadable", "no_master_key"},
 	"readyz":           {"not_ready"},
 	"listNodes":        {"unbound_token_required"},
 	"metrics":          {"metrics_unavailable", "unbound_token_required", "not_found"},
@@ -180,20 +220,26 @@ var codesOf = map[string][]string{
 
 // pathCodes are those of what a path names.
 var pathCodes = map[string][]string{
-	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"},
+	"s": {"session_not_found", "session_erased", "wrong_user"}, "r": {"run_not_found", "session_erased"}, "d": {"delivery_not_found", "session_erased"}, "t": {"token_not_found"}, "a": {"asset_not_found"}, "target": {"target_not_found"}, "j": {"job_not_found"}, "secret": {"secret_not_found"},
 }
 
 // everyCodes are those that an operation may always answer with, as trouble on the daemon's side.
-var everyCodes = []string{"internal", "store_unavailable", "stopping", "timeout"}
+var everyCodes = []string{"internal", "store_damaged", "store_unavailable", "stopping", "timeout"}
 
 // problemCodes lists the codes that the operation may answer with, by status.
 func (rt *route) problemCodes() map[int][]string {
-	names := append([]string{"invalid_parameter", "unknown_parameter"}, codesOf[rt.id]...)
+	names := append([]string{"invalid_parameter", "unknown_parameter", "cross_origin", "host_not_allowed", "proxy_required", "token_in_query", "rate_limited"}, codesOf[rt.id]...)
 	if rt.role > public {
-		names = append(names, "token_required", "invalid_token", "role_required")
+		names = append(names, "token_required", "invalid_token", "role_required", "token_expired", "too_many_failures")
+		if !rt.stream {
+			names = append(names, "too_many_requests")
+		}
 	}
 	if rt.method != "GET" {
-		names = append(names, "cross_origin")
+		names = append(names, "storage_full")
+	}
+	if rt.method != "GET" && !rt.action.raw {
+		names = append(names, "unsupported_media_type")
 	}
 	if rt.action.body != nil {
 		names = append(names, "invalid_json", "invalid_body", "body_timeout", "body_too_large", "unsupported_media_type")

@@ -16,10 +16,10 @@ import (
 )
 
 // rooms are the packages whose problems reach a client.
-var rooms = []string{"admission", "httpapi", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem"}
+var rooms = []string{"admission", "httpapi", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem", "slots", "secret"}
 
 // elsewhere are codes that those packages give to others than clients of HTTP.
-var elsewhere = []string{}
+var elsewhere = []string{"secret_not_for_host", "secret_unavailable"}
 
 // The codes that the source gives are the codes that the reference has, each with
 // the status of its kind, and each belongs to an operation. (Which operation may
@@ -126,7 +126,7 @@ func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 		switch fun := call.Fun.(type) {
 		case *ast.Ident:
 			if fun.Name == "withStatus" && len(call.Args) == 2 {
-				status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405, "StatusUnprocessableEntity": 422}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
+				status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405, "StatusMisdirectedRequest": 421, "StatusUnprocessableEntity": 422}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
 				if status == 0 {
 					t.Fatalf("%s: a status that this test does not know", file)
 				}
@@ -156,5 +156,5 @@ func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 
 func problemKind(name string) problem.Kind {
 	return map[string]problem.Kind{"Invalid": problem.Invalid, "Unauthenticated": problem.Unauthenticated, "Forbidden": problem.Forbidden, "NotFound": problem.NotFound,
-		"Conflict": problem.Conflict, "Gone": problem.Gone, "TooLarge": problem.TooLarge, "Limited": problem.Limited, "Unavailable": problem.Unavailable, "Internal": problem.Internal}[name]
+		"Conflict": problem.Conflict, "Gone": problem.Gone, "TooLarge": problem.TooLarge, "Limited": problem.Limited, "Unavailable": problem.Unavailable, "Full": problem.Full, "Internal": problem.Internal}[name]
 }

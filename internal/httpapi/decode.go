@@ -3,7 +3,6 @@ package httpapi
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"os"
 	"reflect"
@@ -28,11 +27,8 @@ func (c *call) read(to any) error {
 	if len(body) == 0 {
 		return c.complete(to)
 	}
-	media, params, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
-	charset := params["charset"]
-	if err != nil || media != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
-		return withStatus(http.StatusUnsupportedMediaType,
-			problem.New(problem.Invalid, "unsupported_media_type", "a body must be sent with Content-Type: application/json").Because(err))
+	if !isJSON(c.r.Header.Get("Content-Type")) {
+		return errNotJSON
 	}
 	c.body, err = canonjson.Parse(body, canonjson.Limits{Bytes: int(c.cfg.MaxBody)})
 	if err != nil {

@@ -7,7 +7,11 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
 )
+
+// maxReplays bounds the replays that are shown of one delivery; the log has all.
+const maxReplays = 100
 
 func (c *call) showDelivery(status int, id event.DeliveryID) error {
 	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, id)
@@ -17,6 +21,19 @@ func (c *call) showDelivery(status int, id event.DeliveryID) error {
 	out, err := delivery(&row)
 	if err != nil {
 		return err
+	}
+	if row.Replays > 0 {
+		rows, err := c.cfg.Store.Replays(c.ctx(), row.TargetID, row.ID, maxReplays)
+		if err != nil {
+			return err
+		}
+		var t times
+		for _, r := range rows {
+			out.ReplayHistory = append(out.ReplayHistory, api.Replay{At: t.at(r.At), Actor: r.Actor, Reason: r.Reason, Forced: r.Forced, JobID: string(r.JobID)})
+		}
+		if t.err != nil {
+			return t.err
+		}
 	}
 	return c.json(status, out)
 }
@@ -41,6 +58,19 @@ func listDeliveries(c *call) error {
 		f.Status, f.Tried = api.DeliveryPending, true
 	case api.DeliveryPending:
 		f.Untried = true
+	}
+	unresolved, err := c.oneOf("unresolved", "true", "false")
+	if err != nil {
+		return err
+	}
+	if unresolved == "true" {
+		if status != "" && status != api.DeliveryDeadLettered {
+			return badParameter("unresolved", "does not go with another status than dead_lettered")
+		}
+		f.Status = api.DeliveryDeadLettered
+	}
+	if f.Class, err = c.oneOf("error_class", outbox.Classes()...); err != nil {
+		return err
 	}
 	if f.Range, err = c.timeRange(); err != nil {
 		return err

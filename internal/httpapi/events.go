@@ -229,7 +229,9 @@ func feed(c *call) error {
 		}
 		next = to
 		for i := range list {
-			page.add(&list[i].Event)
+			if e := &list[i].Event; e.Stream != event.AuditStream || c.mayAudit() {
+				page.add(e)
+			}
 		}
 	}
 	return c.json(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: strconv.FormatInt(int64(next), 10)})

@@ -67,7 +67,7 @@ func newStory(t *testing.T, ctx context.Context) *story {
 		}
 	})
 	s.handler, err = New(Config{
-		Store: s.store, Hub: hub, Version: "0.1.0", Logger: slog.New(slog.DiscardHandler), Admission: admissionOf(t, s.store, admission.Limits{}), Random: random,
+		Audit: eventlog.Audited{Log: s.store}, Store: s.store, Hub: hub, Version: "0.1.0", Logger: slog.New(slog.DiscardHandler), Admission: admissionOf(t, s.store, admission.Limits{}), Random: random,
 		Routes: []api.Route{{Name: "main", Provider: "openai_compatible", Model: "m", Default: true}},
 		Tools: []api.Tool{{Name: "charge", Description: "Charge a card", Source: "http", SideEffect: "external_effect", Policy: "allow",
 			InputSchema: api.Raw(`{"additionalProperties":false,"properties":{"cents":{"type":"number"}},"required":["cents"],"type":"object"}`)}},
@@ -75,7 +75,7 @@ func newStory(t *testing.T, ctx context.Context) *story {
 			return []byte("# HELP holdfast_active_sessions Sessions that are worked on now.\n# TYPE holdfast_active_sessions gauge\nholdfast_active_sessions 1\n"), nil
 		},
 		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
-		Files: oneFile{}, SigningKey: signingKey,
+		Files: oneFile{}, Secrets: slotsOf(t, s.store), SigningKey: signingKey,
 		Connectors: Connectors{List: exampleConnectors(t)},
 	})
 	if err != nil {
@@ -248,11 +248,20 @@ func (s *story) tell() {
 	for _, id := range []string{"healthz", "readyz", "metrics", "openapi", "listNodes", "listRoutes", "listTools"} {
 		s.call(id, 200, nil)
 	}
-	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader"}).id()
+	tok := s.call("createToken", 201, api.CreateToken{Name: "dashboard", Role: "reader", ExpiresIn: "2160h"}).id()
 	s.call("createToken", 400, `{"role":"owner"}`)
+	s.call("putSecret", 201, api.PutSecret{Value: "an example of a secret", Hosts: []string{"api.example.com"}}, "secret", "billing")
+	s.call("putSecret", 200, api.PutSecret{Value: "another example of one", Hosts: []string{"api.example.com"}}, "secret", "billing")
+	s.call("putSecret", 400, api.PutSecret{Value: "short"}, "secret", "billing")
+	s.call("listSecrets", 200, nil, "limit", "1")
+	s.call("getSecret", 200, nil, "secret", "billing")
+	s.call("rekeySecrets", 200, nil)
+	s.call("deleteSecret", 204, nil, "secret", "billing")
+	s.call("deleteSecret", 404, nil, "secret", "billing")
 	s.call("listTokens", 200, nil, "role", "reader")
 	s.call("revokeToken", 204, nil, "t", tok)
 	s.call("revokeToken", 404, nil, "t", tok)
+	s.call("listAudit", 200, nil)
 	time.Sleep(time.Minute)
 
 	file := "host,state\ndb-7,full\n"
@@ -353,11 +362,15 @@ func (s *story) runs(ses string) {
 	s.append(ses, run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.TextContent(`{"severity":3}`), Targets: []event.TargetRef{{DeliveryID: dlv, TargetID: target}}},
 		&event.RunCompleted{Totals: event.Totals{Turns: 1, Steps: 1, Tools: 1, Usage: &event.TokenUsage{Input: 400, Output: 30}}})
 	body := event.NewBlob(event.SessionID(ses), event.BlobDelivery, []byte("the body"))
-	s.blobs = append(s.blobs, body)
+	address := event.NewBlob(event.SessionID(ses), event.BlobDelivery, []byte(`{"type":"webhook","url":"https://hooks.example/verdicts"}`))
+	s.blobs = append(s.blobs, body, address)
 	lane := func(data ...event.Data) { s.appendTo(target.Stream(), ses, run, "", data...) }
-	lane(&event.DeliveryEnqueued{Address: body.Ref, Body: body.Ref, DeliveryID: dlv, Type: "webhook"}, &event.DeliveryAttemptStarted{Attempt: 1, Cycle: 1, DeliveryID: dlv})
+	lane(&event.DeliveryEnqueued{Address: address.Ref, Body: body.Ref, DeliveryID: dlv, Type: "webhook"}, &event.DeliveryAttemptStarted{Attempt: 1, Cycle: 1, DeliveryID: dlv})
 	time.Sleep(80 * time.Millisecond)
-	lane(&event.DeliveryAttemptFailed{Attempt: 1, Code: "http_401", DeliveryID: dlv, DurationMS: 80, Status: 401}, &event.DeliveryDeadLettered{Attempts: 1, Code: "http_401", DeliveryID: dlv})
+	said := event.NewBlob(event.SessionID(ses), event.BlobDelivery, []byte(`{"error":"no secret"}`))
+	s.blobs = append(s.blobs, said)
+	lane(&event.DeliveryAttemptFailed{Attempt: 1, Class: "refused", Code: "http_401", DeliveryID: dlv, DurationMS: 80, Excerpt: said.Ref, Status: 401},
+		&event.DeliveryDeadLettered{Attempts: 1, Class: "refused", Code: "http_401", DeliveryID: dlv})
 	s.call("listRuns", 200, nil, "status", "completed", "since", "2027-03-01T00:00:00Z")
 	s.call("listRuns", 400, nil, "status", "done")
 	s.call("getRunTimeline", 200, nil, "r", run)
@@ -384,6 +397,23 @@ func (s *story) runs(ses string) {
 	s.call("testTarget", 400, `{"target":{"type":"webhook"}}`)
 	s.call("getSigningKey", 200, nil, "key", "hook")
 	s.call("getSigningKey", 404, nil, "key", "none")
+	s.call("listAttempts", 200, nil, "d", string(dlv))
+	s.call("pauseTarget", 200, `{"reason":"it is being moved"}`, "target", string(target))
+	s.call("resumeTarget", 200, `{"reason":"it has moved"}`, "target", string(target))
+	s.call("resetTarget", 200, `{"reason":"it has the secret now"}`, "target", string(target))
+	var plan struct {
+		JobID string `json:"job_id"`
+		Token string `json:"plan_token"`
+	}
+	if err := json.Unmarshal(s.call("replayDeliveries", 200, `{"filter":{"unresolved":true,"error_class":"refused"},"dry_run":true}`).body, &plan); err != nil {
+		s.t.Fatal(err)
+	}
+	s.call("replayDeliveries", 202, `{"plan_token":"`+plan.Token+`"}`)
+	s.call("replayDeliveries", 400, `{"dry_run":true}`)
+	s.call("listJobs", 200, nil, "status", "running")
+	s.call("getJob", 200, nil, "j", plan.JobID)
+	s.call("listJobDeliveries", 200, nil, "j", plan.JobID, "limit", "10")
+	s.call("cancelJob", 202, `{"reason":"the receiver is down again"}`, "j", plan.JobID)
 	s.call("replayDelivery", 202, `{"reason":"the receiver has the secret now"}`, "d", string(dlv))
 	s.call("replayDelivery", 409, `{}`, "d", string(dlv))
 	s.call("resolveDelivery", 200, `{"reason":"the receiver is gone"}`, "d", string(dlv))

@@ -72,7 +72,8 @@ func TestFilters(t *testing.T) {
 	for _, id := range []event.DeliveryID{waiting, tried} {
 		w.appendTo(target.Stream(), nil, of(&event.DeliveryEnqueued{DeliveryID: id, Type: "webhook"}))
 	}
-	w.appendTo(target.Stream(), nil, of(&event.DeliveryAttemptStarted{DeliveryID: tried, Attempt: 1}))
+	w.appendTo(target.Stream(), nil, of(&event.DeliveryAttemptStarted{DeliveryID: tried, Attempt: 1}),
+		of(&event.DeliveryAttemptFailed{DeliveryID: tried, Attempt: 1, Code: "http_503", Status: 503, RetryAt: "2030-01-01T00:00:00.000000Z"}))
 	one := into[api.Delivery](w.do("GET", "/v1/deliveries/"+string(waiting), w.admin, nil).want(200))
 
 	S := func(list ...int) (ids []string) {
@@ -101,7 +102,8 @@ func TestFilters(t *testing.T) {
 		{"/v1/runs?status=completed", R(0)}, {"/v1/runs?status=queued&user_id=ann", R(1, 3)}, {"/v1/runs?status=queued&session_id=" + ses[0].ID, R(1)},
 		{"/v1/runs?since=" + at(runs[1].SubmittedAt) + "&until=" + at(runs[3].SubmittedAt), R(1, 2)}, {"/v1/runs?until=" + at(runs[1].SubmittedAt) + "&session_id=" + ses[0].ID, R(0)},
 		{"/v1/deliveries?", D(dead, string(waiting), string(tried))}, {"/v1/deliveries?status=dead_lettered", D(dead)}, {"/v1/deliveries?status=pending", D(string(waiting))},
-		{"/v1/deliveries?status=retrying", D(string(tried))}, {"/v1/deliveries?status=delivered", D()}, {"/v1/deliveries?run_id=" + runs[1].ID, D(string(waiting), string(tried))},
+		{"/v1/deliveries?status=retrying", D(string(tried))}, {"/v1/deliveries?unresolved=true", D(dead)}, {"/v1/deliveries?unresolved=false&error_class=server", D(dead, string(tried))},
+		{"/v1/deliveries?unresolved=true&error_class=timeout", D()}, {"/v1/deliveries?error_class=server&status=retrying&user_id=ann", D(string(tried))}, {"/v1/deliveries?status=delivered", D()}, {"/v1/deliveries?run_id=" + runs[1].ID, D(string(waiting), string(tried))},
 		{"/v1/deliveries?session_id=" + ses[0].ID, D(dead, string(waiting), string(tried))}, {"/v1/deliveries?target_id=" + string(target), D(string(waiting), string(tried))},
 		{"/v1/deliveries?user_id=ben", D()}, {"/v1/deliveries?until=" + at(one.CreatedAt), D(dead)}, {"/v1/deliveries?status=retrying&target_id=" + string(target), D(string(tried))},
 		{"/v1/deliveries?run_id=run_none", D()},

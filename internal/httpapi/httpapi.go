@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
 )
@@ -43,8 +45,12 @@ type Views interface {
 	Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error)
 	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
 	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
+	Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]eventlog.ReplayRow, error)
+	Jobs(ctx context.Context, f eventlog.JobFilter, p eventlog.Page) ([]eventlog.JobRow, string, error)
 	Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error)
 	Targets(ctx context.Context, f eventlog.TargetFilter, p eventlog.Page) ([]eventlog.TargetRow, string, error)
+	Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, p eventlog.Page) ([]eventlog.AttemptRow, string, error)
+	Now(ctx context.Context) (time.Time, error)
 }
 
 // Store is everything that the door reads, and the tokens, which it writes.
@@ -68,11 +74,13 @@ type Config struct {
 	Version    string
 	// Files compare snapshots of workspaces. Nil: this node has none.
 	Files Files
+	// Secrets is the room of secret slots. Nil: there are none.
+	Secrets Secrets
 	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
 	Price func(route string) (timeline.Price, bool)
 	// SigningKey gives the public keys of a secret that signs with ed25519, the current
 	// one first; its error is a *problem.Error. Nil: there are none.
-	SigningKey func(ctx context.Context, secret string) ([]string, error)
+	SigningKey func(ctx context.Context, user, secret string) ([]string, error)
 	// Ready says whether the daemon takes work; its error is logged, not
 	// shown. Nil: always.
 	Ready func() error
@@ -102,6 +110,22 @@ type Config struct {
 	UnreadTimeout time.Duration
 	MaxStreams    int       // open streams and waits; default 20,000
 	Random        io.Reader // tokens; safe for concurrent use; default crypto/rand
+
+	// Hosts are the names under which the daemon may be asked besides those of loopback.
+	Hosts gate.Hosts
+	// Proxies are those through which alone it is asked. Nil: there are none.
+	Proxies *gate.Proxies
+	// Audit takes records of who was turned away and of changes of tokens. Nil: nobody does.
+	Audit eventlog.Auditor
+
+	AuthFailures int // tokens that are not good, from one peer, within a minute; default 10
+	PeerRate     int // requests without a token, from one peer, within a second; default 100
+	TokenRate    int // requests with one token within a second; default 10,000
+	MaxRequests  int // that are answered at once, beside streams and waits; default 1,024
+
+	// TokenExpiry is how long a token is good that is made without a word on it; 0:
+	// for ever. MaxTokenExpiry bounds what may be asked for; 0: nothing does.
+	TokenExpiry, MaxTokenExpiry time.Duration
 }
 
 func (c *Config) complete() error {
@@ -117,7 +141,11 @@ func (c *Config) complete() error {
 	c.MaxAsset = orDefault(c.MaxAsset, 20<<20)
 	c.MaxUploads = orDefault(c.MaxUploads, 8)
 	c.MaxStreams = orDefault(c.MaxStreams, 20_000)
-	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || min(c.MaxBody, c.MaxAsset) < 0 || c.MaxStreams < 0 {
+	c.AuthFailures = orDefault(c.AuthFailures, 10)
+	c.PeerRate = orDefault(c.PeerRate, 100)
+	c.TokenRate = orDefault(c.TokenRate, 10_000)
+	c.MaxRequests = orDefault(c.MaxRequests, 1024)
+	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || min(c.MaxBody, c.MaxAsset) < 0 || min(c.MaxStreams, c.AuthFailures, c.PeerRate, c.TokenRate, c.MaxRequests) < 0 {
 		return errors.New("httpapi: a bound is negative")
 	}
 	if c.Logger == nil {
@@ -143,6 +171,7 @@ func orDefault[T comparable](value, standard T) T {
 type Handler struct {
 	server *server
 	mux    *http.ServeMux
+	door   http.Handler
 }
 
 // server is what both doors share.
@@ -158,7 +187,25 @@ type server struct {
 	reads    chan struct{}          // one element for each file that goes out
 	readers  atomic.Int64           // of open event streams
 	openapi  func() ([]byte, error) // made when somebody asks for it
+
+	requests  chan struct{}           // one element for each request that is answered
+	lookups   chan struct{}           // one element for each token that is looked up of a peer with too many failures
+	failures  *gate.Rates[netip.Addr] // tokens that are not good, by peer
+	strangers *gate.Rates[netip.Addr] // requests without a token, by peer
+	rates     *gate.Rates[string]     // requests with a token, by its id
+	refusals  gate.Refusals
+	keeper    keeper
 }
+
+const (
+	// maxPeers and maxRated bound the tables of rates.
+	maxPeers = 8192
+	maxRated = 8192
+	// rateBurst is how many seconds' worth may come at once.
+	rateBurst = 2
+	// penaltyLookups is how many tokens are looked up at once for peers with too many failures.
+	penaltyLookups = 2
+)
 
 // New makes the handler. A Config that cannot work is an error.
 func New(cfg Config) (*Handler, error) {
@@ -166,20 +213,27 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
+	now := time.Now()
+	s.requests, s.lookups = make(chan struct{}, cfg.MaxRequests), make(chan struct{}, penaltyLookups)
+	s.failures = gate.NewRates[netip.Addr](time.Minute, cfg.AuthFailures, cfg.AuthFailures, maxPeers, now)
+	s.strangers = gate.NewRates[netip.Addr](time.Second, cfg.PeerRate, rateBurst*cfg.PeerRate, maxPeers, now)
+	s.rates = gate.NewRates[string](time.Second, cfg.TokenRate, rateBurst*cfg.TokenRate, maxRated, now)
+	s.keeper.woken, s.keeper.stop = make(chan struct{}, 1), make(chan struct{})
 	routes := table()
 	s.openapi = sync.OnceValues(func() ([]byte, error) { return document(routes, cfg.Version) })
-	return &Handler{server: s, mux: s.newMux(routes, false)}, nil
+	mux := s.newMux(routes, false)
+	return &Handler{server: s, mux: mux, door: s.door(mux, false)}, nil
 }
 
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.server.timed(h.mux, w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.server.timed(h.door, w, r) }
 
 // Local is the door of a unix socket with mode 0600: who can open it needs no
 // token and is an administrator of all users. A token that is sent all the
 // same counts, so that a narrower one narrows here too.
 func (h *Handler) Local() http.Handler {
-	mux := h.server.newMux(table(), true)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.timed(mux, w, r) })
+	door := h.server.door(h.server.newMux(table(), true), true)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.timed(door, w, r) })
 }
 
 // Subscribers is how many event streams are open now.

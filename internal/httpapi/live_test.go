@@ -277,7 +277,7 @@ func cutAfter(t *testing.T, pause time.Duration, want string) {
 	w.admin = w.token("admin", "")
 	ask := func(path, body string, into any) {
 		rec := httptest.NewRecorder()
-		r := httptest.NewRequest("POST", path, strings.NewReader(body))
+		r := httptest.NewRequest("POST", "http://127.0.0.1"+path, strings.NewReader(body))
 		r.Header.Set("Authorization", "Bearer "+w.admin)
 		r.Header.Set("Content-Type", "application/json")
 		w.handler.ServeHTTP(rec, r)
@@ -290,7 +290,7 @@ func cutAfter(t *testing.T, pause time.Duration, want string) {
 	ask("/v1/sessions", "{}", &s)
 	ask("/v1/sessions/"+s.ID+"/runs", `{"content":"x"}`, &run)
 	ours, _ := w.overPipes()
-	fmt.Fprintf(ours, "GET /v1/sessions/%s/stream?after=3 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n\r\n", s.ID, w.admin)
+	fmt.Fprintf(ours, "GET /v1/sessions/%s/stream?after=3 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", s.ID, w.admin)
 	lines := bufio.NewReaderSize(ours, 16)
 	res, err := http.ReadResponse(lines, nil)
 	if err != nil {

@@ -128,7 +128,9 @@ var pathTexts = map[string]string{
 	"a":      "An asset: its `ast_…` id.",
 	"target": "A receiver: its `tgt_…` id.",
 	"name":   "A connector: its name in the configuration.",
+	"secret": "The name of a secret slot: [A-Za-z0-9_-]{1,64}.",
 	"key":    "The name of a secret.",
+	"j":      "A job: its `job_…` id.",
 	"ref":    "A digest (`sha256:…`).",
 }
 
@@ -155,9 +157,9 @@ func (rt *route) pathNames() []string {
 // problems lists the statuses of the problems that the operation may answer with.
 func (rt *route) problems() []int {
 	list := slices.Clone(rt.fails)
-	list = append(list, 400)
+	list = append(list, 400, 403, 421, 429)
 	if rt.role > public {
-		list = append(list, 401, 403)
+		list = append(list, 401)
 	}
 	if strings.Contains(rt.path, "{") {
 		list = append(list, 404)
@@ -169,7 +171,10 @@ func (rt *route) problems() []int {
 		list = append(list, 408, 413)
 	}
 	if rt.method != "GET" {
-		list = append(list, 403)
+		list = append(list, 403, 507)
+	}
+	if rt.method != "GET" && !rt.action.raw {
+		list = append(list, 415)
 	}
 	slices.Sort(list)
 	return slices.Compact(list)

@@ -32,7 +32,12 @@ func withStatus(status int, err *problem.Error) error { return &statusError{stat
 
 // problemOf is the one place where errors become problem details.
 func problemOf(err error) api.Problem {
+	var full *eventlog.FullError
 	switch {
+	case errors.As(err, &full):
+		err = problem.New(problem.Full, "storage_full", "%s", full.Advice()).Because(err)
+	case errors.Is(err, eventlog.ErrDamaged):
+		err = problem.New(problem.Unavailable, "store_damaged", "the daemon's database is damaged: nothing more is written, and what can be read is served; the operator has to restore a backup").Because(err)
 	case errors.Is(err, eventlog.ErrClosed):
 		err = problem.New(problem.Unavailable, "stopping", "the daemon is stopping; try again").Because(err)
 	case errors.Is(err, eventlog.ErrAway):
@@ -73,6 +78,7 @@ func (c *call) fail(err error) {
 		c.cfg.Logger.LogAttrs(context.WithoutCancel(c.r.Context()), logLevel(p.Status), "request failed",
 			slog.String("method", c.r.Method), slog.String("path", c.r.URL.Path), slog.String("code", p.Code), slog.String("error", err.Error()))
 	}
+	c.refused(p.Code)
 	if c.began {
 		return
 	}
@@ -82,10 +88,11 @@ func (c *call) fail(err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="holdfast"`)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", retryAfter(err))
+	case http.StatusInsufficientStorage: // somebody has to make room first
+		h.Set("Retry-After", "30")
 	}
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	strict(h)
 	h.Del("Content-Disposition")
 	body, merr := encode(p)
 	if merr != nil {
@@ -100,7 +107,7 @@ func (c *call) fail(err error) {
 
 // logLevel is that of a failed request: what will pass by itself is no error.
 func logLevel(status int) slog.Level {
-	if status == http.StatusServiceUnavailable {
+	if status == http.StatusServiceUnavailable || status == http.StatusInsufficientStorage {
 		return slog.LevelWarn
 	}
 	return slog.LevelError

@@ -43,6 +43,7 @@ type route struct {
 	action       action
 	answers      []answer
 	fails        []int // statuses of problems, beyond those that follow from the shape
+	stream       bool  // it goes on: it counts among the streams, not the requests
 }
 
 // param is a parameter of the query or a header.
@@ -92,25 +93,28 @@ type call struct {
 	body  canonjson.Node    // of the request, when it has one
 	who   caller
 	began bool // the answer has begun: a problem can no more be rendered
+
+	local  bool // it came by the unix socket
+	inside bool // it has a place among the requests
 }
 
 // caller is who asks, and what they may do.
 type caller struct {
 	admission.Caller
 	role  role
-	token string // digest of the token; empty: the local door
+	token presented // zero: the local door
 }
 
 func (c *call) ctx() context.Context { return c.r.Context() }
 
-// newMux makes the mux of the table. trust says that no token is wanted.
-func (s *server) newMux(routes []route, trust bool) *http.ServeMux {
+// newMux makes the mux of the table. local says that no token is wanted.
+func (s *server) newMux(routes []route, local bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	methods := map[string][]string{}
 	for _, rt := range routes {
 		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) {
-			c := &call{server: s, w: w, r: r}
-			if err := c.serve(&rt, trust); err != nil {
+			c := &call{server: s, w: w, r: r, local: local}
+			if err := c.serve(&rt); err != nil {
 				c.fail(err)
 			}
 		})
@@ -125,15 +129,15 @@ func (s *server) newMux(routes []route, trust bool) *http.ServeMux {
 		for _, pattern := range restOf(path, list, methods) {
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Allow", allow)
-				c := &call{server: s, w: w, r: r}
-				c.fail(withStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
-					"this resource takes %s only", allow)))
+				c := &call{server: s, w: w, r: r, local: local}
+				c.fail(c.stranger(withStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
+					"this resource takes %s only", allow))))
 			})
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c := &call{server: s, w: w, r: r}
-		c.fail(problem.New(problem.NotFound, "not_found", "there is nothing at this path"))
+		c := &call{server: s, w: w, r: r, local: local}
+		c.fail(c.stranger(problem.New(problem.NotFound, "not_found", "there is nothing at this path")))
 	})
 	return mux
 }
@@ -170,27 +174,30 @@ func restOf(path string, list []string, all map[string][]string) []string {
 	return []string{path}
 }
 
-// crossOrigin refuses requests that a browser sends for a page of another
-// origin, save safe methods; those want a token as everything does.
-var crossOrigin = http.NewCrossOriginProtection()
-
-// serve does what comes before every handler, in this order: origin, token,
-// role, parameters.
-func (c *call) serve(rt *route, trust bool) error {
-	h := c.w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	if err := crossOrigin.Check(c.r); err != nil {
-		return problem.New(problem.Forbidden, "cross_origin", "requests from pages of another origin change nothing here").Because(err)
-	}
-	if rt.role > public {
-		who, err := c.authenticate(c.r, trust)
+// serve does what comes before every handler, in this order: token, role, what
+// the body is, a place, parameters. See guard for what comes before.
+func (c *call) serve(rt *route) error {
+	if rt.role == public {
+		if err := c.stranger(nil); err != nil {
+			return err
+		}
+	} else {
+		who, err := c.authenticate(c.local)
 		if err != nil {
 			return err
 		}
 		if c.who = who; who.role < rt.role {
 			return problem.New(problem.Forbidden, "role_required", "this wants a token with the role %s", rt.role)
 		}
+	}
+	if err := c.jsonOnly(rt); err != nil {
+		return err
+	}
+	if !rt.stream && rt.role > public { // a probe is answered also in a crowd
+		if err := c.begin(); err != nil {
+			return err
+		}
+		defer c.leave()
 	}
 	if err := c.parameters(rt); err != nil {
 		return err

@@ -54,6 +54,7 @@ func submitRun(c *call, req *api.SubmitRun) error {
 	}
 	var sub *live.Subscription
 	if wait > 0 && c.acquire() { // where no place is left there is no wait
+		c.leave()
 		defer c.release()
 		// Whoever listens before the run is there misses nothing of it.
 		sub = c.cfg.Hub.Watch(row.ID.Stream())
@@ -155,6 +156,7 @@ func getRun(c *call) error {
 		if !c.acquire() {
 			return errBusy
 		}
+		c.leave()
 		defer c.release()
 		sub := c.cfg.Hub.Watch(row.SessionID.Stream())
 		defer sub.Close()

@@ -234,6 +234,6 @@ func getBlob(c *call) error {
 	}
 	h := c.w.Header()
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": ref}))
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 	return c.bytes(http.StatusOK, media, data)
 }

@@ -24,7 +24,7 @@ import (
 
 // sse is one open stream, read as its lines say.
 type sse struct {
-	t      *testing.T
+	t      testing.TB
 	res    *http.Response
 	lines  *bufio.Reader
 	cancel context.CancelFunc

@@ -19,6 +19,11 @@ func table() []route {
 	all = append(all, deliveryRoutes()...)
 	all = append(all, connectorRoutes()...)
 	all = append(all, wayRoutes()...)
+	all = append(all, letterRoutes()...)
+	all = append(all, attemptRoutes()...)
+	all = append(all, targetRoutes()...)
+	all = append(all, secretRoutes()...)
+	all = append(all, auditRoutes()...)
 	return append(all, adminRoutes()...)
 }
 
@@ -109,7 +114,7 @@ func runRoutes() []route {
 			notes:  narrowedNotes,
 			params: []param{pEvents, pAfter, pTypes, pSince, pUntil}, action: plain(runEvents),
 			answers: []answer{gives[api.List[api.Event]](200, "Events in ascending order; next_cursor is the `after` of the next page, when there is one.")}},
-		{method: "GET", path: "/v1/runs/{r}/stream", id: "streamRun", role: reader, summary: "Follow a run",
+		{method: "GET", path: "/v1/runs/{r}/stream", id: "streamRun", role: reader, stream: true, summary: "Follow a run",
 			notes:  streamNotes + " It ends after the run's last event. When there is nothing left it answers 204, which tells a browser not to connect again.",
 			params: []param{pAfter, pLastID}, action: plain(runStream),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/event-stream", text: "Server-sent events."}, {status: 204, text: "The run is over and has no event after the cursor."}}, fails: []int{410, 429}},
@@ -143,7 +148,7 @@ func logRoutes() []route {
 			notes:  narrowedNotes,
 			params: []param{pUser, pEvents, pAfter, pTypes, pSince, pUntil}, action: plain(sessionEvents),
 			answers: []answer{gives[api.List[api.Event]](200, "Events in ascending order; next_cursor is the `after` of the next page, when there is one.")}, fails: []int{410}},
-		{method: "GET", path: "/v1/sessions/{s}/stream", id: "streamSession", role: reader, summary: "Follow a session",
+		{method: "GET", path: "/v1/sessions/{s}/stream", id: "streamSession", role: reader, stream: true, summary: "Follow a session",
 			notes: streamNotes, params: []param{pUser, pAfter, pLastID}, action: plain(sessionStream),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: "text/event-stream", text: "Server-sent events."}}, fails: []int{410, 429}},
 		{method: "GET", path: "/v1/events", id: "listEvents", role: reader, summary: "Read the feed over all streams, in the order of commits",
@@ -160,16 +165,12 @@ func deliveryRoutes() []route {
 		{method: "GET", path: "/v1/deliveries", id: "listDeliveries", role: reader, summary: "List deliveries, newest first",
 			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`pending`, `retrying`, `delivered`, `dead_lettered` or `resolved`."},
 				{"session_id", "query", "string", "Only of this session."}, {"run_id", "query", "string", "Only of this run."}, {"target_id", "query", "string", "Only to this target."},
+				{"error_class", "query", "string", "Only those whose last failure is of this class, since they were made or replayed."},
+				{"unresolved", "query", "string", "`true`: only dead letters that nobody resolved."},
 				pSince, pUntil, pOrder},
 			action: plain(listDeliveries), answers: []answer{gives[api.List[api.Delivery]](200, "A page.")}},
 		{method: "GET", path: "/v1/deliveries/{d}", id: "getDelivery", role: reader, summary: "Read a delivery",
 			action: plain(getDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}},
-		{method: "POST", path: "/v1/deliveries/{d}/replay", id: "replayDelivery", role: operator, summary: "Send a delivery again",
-			notes:  "A dead-lettered one, or with `force` a delivered one, joins the tail of its target's lane with the same id and the same bytes.",
-			action: takes(replayDelivery), answers: []answer{gives[api.Delivery](202, "The delivery as it is now.")}, fails: []int{409, 410}},
-		{method: "POST", path: "/v1/deliveries/{d}/resolve", id: "resolveDelivery", role: operator, summary: "Say that a delivery is done with",
-			notes:  "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`).",
-			action: takes(resolveDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}, fails: []int{409, 410}},
 		{method: "GET", path: "/v1/targets", id: "listTargets", role: reader, summary: "List the receivers that deliveries went to",
 			notes: "The order is that of ids, which has no meaning.",
 			params: []param{pLimit, pCursor, pOwner, {"type", "query", "string", "Only targets of this type."},
@@ -183,7 +184,7 @@ func deliveryRoutes() []route {
 func adminRoutes() []route {
 	return []route{
 		{method: "POST", path: "/v1/tokens", id: "createToken", role: admin, summary: "Create a token",
-			notes:  "The token is shown this once; only its SHA-256 is stored. An administrator who is bound to a user makes tokens of that user only.",
+			notes:  "The token is shown this once; only its SHA-256 is stored. An administrator who is bound to a user makes tokens of that user only. A token that has expired is refused with `token_expired`.",
 			action: takes(createToken), answers: []answer{gives[api.Token](201, "The token.")}},
 		{method: "GET", path: "/v1/tokens", id: "listTokens", role: admin, summary: "List tokens, oldest first",
 			params: []param{pLimit, pCursor, {"role", "query", "string", "Only tokens of this role."}, {"user_id", "query", "string", "Only tokens that are bound to this user."}},

@@ -1,24 +1,105 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/admission"
+	delivering "github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
+func targetRoutes() []route {
+	const takesEffect = " Whoever works on the target learns of it at once, on another node too. It may be said again: then nothing changes."
+	change := func(path, id, summary, notes string, action func(*call, *api.ChangeTarget) error) route {
+		return route{method: "POST", path: "/v1/targets/{target}/" + path, id: id, role: operator, summary: summary, notes: notes + takesEffect,
+			action: takes(action), answers: []answer{gives[api.Target](200, "The target as it is now.")}}
+	}
+	return []route{
+		change("pause", "pauseTarget", "Send nothing more to a target", "What is in flight comes to its end; what waits, and what comes, is parked until it is resumed. Nothing is dropped, and no age counts meanwhile.",
+			changeTarget((*admission.Admission).PauseTarget)),
+		change("resume", "resumeTarget", "Go on with a paused target", "What was parked goes out in order; its age counts from here.", changeTarget((*admission.Admission).ResumeTarget)),
+		change("reset", "resetTarget", "Close the circuit of a target", "Its failures are forgotten, and what waits for a retry, or because the receiver asked for it, is due at once. A paused target stays paused.",
+			changeTarget((*admission.Admission).ResetTarget)),
+	}
+}
+
+// changeTarget makes the action of a command to a target.
+func changeTarget(do func(*admission.Admission, context.Context, admission.Caller, eventlog.TargetState, string) error) func(*call, *api.ChangeTarget) error {
+	return func(c *call, req *api.ChangeTarget) error {
+		row, err := c.cfg.Admission.FindTarget(c.ctx(), c.who.Caller, event.TargetID(c.r.PathValue("target")))
+		if err != nil {
+			return err
+		}
+		if err := do(c.cfg.Admission, c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+			return err
+		}
+		return getTarget(c)
+	}
+}
+
 // target shows a target.
-func target(row *eventlog.TargetRow) (api.Target, error) {
+func (c *call) target(row *eventlog.TargetRow) (api.Target, error) {
 	var t times
+	s := &row.State
 	out := api.Target{
 		ID: string(row.ID), UserID: row.UserID, Type: row.Type, Pending: row.Pending, DeadLettered: row.DeadLettered,
-		OldestPendingAt: t.maybe(row.OldestPending), NextAt: t.maybe(row.NextAt),
+		OldestPendingAt: t.maybe(row.OldestPending), InFlight: row.InFlight,
 		LastDeliveryID: string(row.LastDelivery), LastMadeAt: t.at(row.LastMade), LastStatus: row.LastStatus, LastCode: row.LastCode,
+		Circuit: or(s.Circuit, api.CircuitClosed), Failures: s.Failures,
+	}
+	circuit, err := delivering.CircuitOf(s)
+	if err != nil {
+		return out, err
+	}
+	now, err := c.cfg.Store.Now(c.ctx())
+	if err != nil {
+		return out, err
+	}
+	if circuit.State == outbox.Open {
+		out.OpenUntil = &circuit.OpenUntil
+	}
+	if circuit.HeldUntil.After(now) {
+		out.HeldUntil = &circuit.HeldUntil
+	}
+	if s.Paused != 0 {
+		out.Paused = &api.Pause{At: t.at(s.PausedAt), By: s.PausedBy, Code: s.PausedCode, Reason: s.PauseReason}
+	}
+	if s.FailedAt != "" {
+		out.LastFailure = &api.Failure{At: t.at(s.FailedAt), Code: s.LastCode, Class: s.LastClass}
+	}
+	switch next := t.maybe(row.NextAt); {
+	case next == nil:
+	case s.Paused != 0:
+		out.Blocked = row.Pending
+	default:
+		failed := time.Time{}
+		if at := t.maybe(row.FirstFailedAt); at != nil {
+			failed = *at
+		}
+		due := circuit.Due(*next, failed)
+		if due.After(now) { // the first waits, and all behind it
+			out.Blocked = row.Pending - 1
+		}
+		if due.IsZero() {
+			due = now
+		}
+		out.NextAt = &due
 	}
 	return out, t.err
+}
+
+func or(s, standard string) string {
+	if s == "" {
+		return standard
+	}
+	return s
 }
 
 func listTargets(c *call) error {
@@ -39,7 +120,7 @@ func listTargets(c *call) error {
 	}
 	out := api.List[api.Target]{Items: []api.Target{}, NextCursor: next}
 	for i := range rows {
-		item, err := target(&rows[i])
+		item, err := c.target(&rows[i])
 		if err != nil {
 			return err
 		}
@@ -56,7 +137,7 @@ func getTarget(c *call) error {
 	if err != nil {
 		return err
 	}
-	out, err := target(&row)
+	out, err := c.target(&row)
 	if err != nil {
 		return err
 	}

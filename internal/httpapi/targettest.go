@@ -34,7 +34,7 @@ func getSigningKey(c *call) error {
 	if c.cfg.SigningKey == nil {
 		return problem.New(problem.NotFound, "signing_key_not_found", "no secret of this name holds an ed25519 key")
 	}
-	keys, err := c.cfg.SigningKey(c.ctx(), name)
+	keys, err := c.cfg.SigningKey(c.ctx(), c.who.UserID, name)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (w *world) say(text string) net.Conn {
 
 // heads are requests that promise a body which never comes.
 func (w *world) heads() map[string]string {
-	host, body := " HTTP/1.1\r\nHost: x\r\n", "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+	host, body := " HTTP/1.1\r\nHost: localhost\r\n", "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
 	token := "Authorization: Bearer " + w.admin + "\r\n"
 	return map[string]string{
 		"no token":   "POST /v1/sessions" + host + body,
@@ -58,7 +58,7 @@ func TestUnreadBodyHasADeadline(t *testing.T) {
 		}
 	}
 	// A peer that waits for 100 Continue is not held: no body is on its way.
-	conn := w.say("POST /v1/sessions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")
+	conn := w.say("POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")
 	if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 401") {
 		t.Errorf("expects: %q, %v", got, err)
 	}
@@ -71,7 +71,7 @@ func TestUnreadBodyThatComes(t *testing.T) {
 	in := bufio.NewReader(conn)
 	for range 3 {
 		for _, first := range []string{"POST /nope", "GET /healthz", "POST /v1/sessions"} {
-			fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", first)
+			fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", first)
 			res, err := http.ReadResponse(in, nil)
 			if err != nil {
 				t.Fatal(first, err)
@@ -87,7 +87,7 @@ func TestUnreadBodyThatComes(t *testing.T) {
 func TestStopWaitsForNoBody(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.UnreadTimeout, c.BodyTimeout = time.Hour, time.Hour })
 	heads := w.heads()
-	heads["read"] = "POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.admin + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+	heads["read"] = "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + w.admin + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 	begun := make(chan struct{}, len(heads)) // net/http drops what it had not begun
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		begun <- struct{}{}
@@ -121,7 +121,7 @@ func TestDeadlineOfBodyEndsWithIt(t *testing.T) {
 	s := w.session("")
 	run := w.submit(s.ID, "x")
 	for _, body := range []string{"", "Content-Length: 2\r\n\r\nab"} {
-		head := " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.admin + "\r\n" + body
+		head := " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + w.admin + "\r\n" + body
 		if body == "" {
 			head += "\r\n"
 		}
@@ -182,8 +182,8 @@ func (w *world) overPipes() (conn net.Conn, closed <-chan struct{}) {
 // only slow is not.
 func TestSlowReaderOfAnAnswer(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.WriteTimeout = 100 * time.Millisecond })
-	get := "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
-	for _, request := range []string{get, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	get := "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for _, request := range []string{get, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 		conn, closed := w.overPipes()
 		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)

@@ -140,7 +140,7 @@ func (s *server) run(ctx context.Context, row *eventlog.RunRow, whole bool) (api
 		return out, nil // deliveries come with an output
 	}
 	sent, err := s.outputs(ctx, row, whole, &out)
-	if err != nil || !sent {
+	if err != nil || sent == 0 {
 		return out, err
 	}
 	rows, _, err := s.cfg.Store.Deliveries(ctx, eventlog.DeliveryFilter{SessionID: row.SessionID, RunID: row.ID}, eventlog.Page{Limit: maxPage})
@@ -154,6 +154,7 @@ func (s *server) run(ctx context.Context, row *eventlog.RunRow, whole bool) (api
 		}
 		out.Deliveries = append(out.Deliveries, d)
 	}
+	out.DeliveriesExpired = max(sent-len(rows), 0)
 	return out, nil
 }
 
@@ -187,15 +188,15 @@ func (s *server) fact(ctx context.Context, row *eventlog.RunRow, seq int64) (eve
 	return e, e.Decode()
 }
 
-// outputs reads the answer of a run, and says whether it went to anybody.
-func (s *server) outputs(ctx context.Context, row *eventlog.RunRow, whole bool, out *api.Run) (sent bool, err error) {
+// outputs reads the answer of a run, and says to how many targets it went.
+func (s *server) outputs(ctx context.Context, row *eventlog.RunRow, whole bool, out *api.Run) (sent int, err error) {
 	e, err := s.fact(ctx, row, row.OutputSeq)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	d, ok := e.Data.(*event.OutputEmitted)
 	if !ok {
-		return false, nil // erased in between, as its deliveries were
+		return 0, nil // erased in between, as its deliveries were
 	}
 	o := api.Output{OutputKind: d.OutputKind, At: e.Time}
 	switch {
@@ -205,7 +206,7 @@ func (s *server) outputs(ctx context.Context, row *eventlog.RunRow, whole bool, 
 		o.ContentRef = d.Content.Ref
 	default:
 		if o.Content, err = s.text(ctx, row.SessionID, d.Content); err != nil {
-			return false, err
+			return 0, err
 		}
 		if d.OutputKind == event.OutputStructured {
 			o.StructuredOutput = api.Raw(o.Content)
@@ -213,7 +214,7 @@ func (s *server) outputs(ctx context.Context, row *eventlog.RunRow, whole bool, 
 	}
 	out.Outputs = append(out.Outputs, o)
 	out.StructuredOutput = o.StructuredOutput
-	return len(d.Targets) > 0, nil
+	return len(d.Targets), nil
 }
 
 // delivery shows a delivery. One that waits for another attempt is retrying.
@@ -222,9 +223,13 @@ func delivery(row *eventlog.DeliveryRow) (api.Delivery, error) {
 	out := api.Delivery{
 		ID: string(row.ID), TargetID: string(row.TargetID), SessionID: string(row.SessionID), RunID: string(row.RunID), UserID: row.UserID,
 		Type: row.Type, Status: row.Status, Attempts: row.Attempts, CreatedAt: t.at(row.CreatedAt), UpdatedAt: t.at(row.UpdatedAt),
-		NextAt: t.maybe(row.NextAt), LastCode: row.LastCode, LastStatus: row.LastStatus,
+		NextAt: t.maybe(row.NextAt), LastCode: row.LastCode, LastClass: row.LastClass, LastStatus: row.LastStatus,
+		Replays: row.Replays,
 	}
-	if out.Status == api.DeliveryPending && row.Attempts > 0 {
+	if row.ResolvedAt != "" {
+		out.Resolution = &api.Resolution{At: t.at(row.ResolvedAt), Actor: row.ResolvedBy, Reason: row.ResolvedReason}
+	}
+	if out.Status == api.DeliveryPending && row.LastCode != "" {
 		out.Status = api.DeliveryRetrying
 	}
 	return out, t.err

@@ -9,6 +9,8 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/secret"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -23,7 +25,7 @@ import (
 // header Idempotency-Key, or a GET), or an outcome in doubt for nothing. So a
 // call of level write or above has a connection of its own, and no copy of its
 // body is given out.
-func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, *redactor, error) {
+func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, *secret.Scrubber, error) {
 	u, body := *t.url, []byte(nil)
 	if t.config.Method == http.MethodGet {
 		query, err := t.query(call.Input)
@@ -60,18 +62,24 @@ func (t *Tool) request(ctx context.Context, call tool.Call) (*http.Request, *red
 	return req, secrets, nil
 }
 
-func (t *Tool) setHeaders(req *http.Request) (*redactor, error) {
-	secrets := new(redactor)
+func (t *Tool) setHeaders(req *http.Request) (*secret.Scrubber, error) {
+	secrets := new(secret.Scrubber)
 	for name, value := range t.config.Headers {
 		v, err := value()
 		if err != nil {
+			if problem.Is(err, "secret_not_for_host") {
+				return nil, tool.NewError("a credential of the tool is not bound to the tool's host (secret_not_for_host); nothing was sent", fmt.Errorf("header %s: %w", name, err))
+			}
 			return nil, tool.NewError("a credential of the tool is not available", fmt.Errorf("header %s: %w", name, err))
 		}
 		if len(v) > maxHeaderValue || !netguard.ValidHeaderValue(v) {
+			if problem.Is(err, "secret_not_for_host") {
+				return nil, tool.NewError("a credential of the tool is not bound to the tool's host (secret_not_for_host); nothing was sent", fmt.Errorf("header %s: %w", name, err))
+			}
 			return nil, tool.NewError("a credential of the tool cannot be sent in a header", fmt.Errorf("header %s: value not usable", name))
 		}
 		req.Header.Set(name, v)
-		secrets.add(v)
+		secrets.Add(v)
 	}
 	return secrets, nil
 }

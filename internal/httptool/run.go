@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/netguard"
+	"github.com/holdfast-dev/holdfast/internal/secret"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -62,7 +63,7 @@ func (t *Tool) Run(ctx context.Context, call tool.Call) (tool.Result, error) {
 }
 
 // result reads a good answer.
-func (t *Tool) result(resp *http.Response, secrets *redactor) (tool.Result, error) {
+func (t *Tool) result(resp *http.Response, secrets *secret.Scrubber) (tool.Result, error) {
 	a, err := read(resp, secrets, t.config.MaxResponse)
 	switch {
 	case err != nil:
@@ -84,7 +85,7 @@ func (t *Tool) unanswered(sent bool, err error) error {
 	late := errors.As(err, &timeout) && timeout.Timeout()
 	switch {
 	case errors.Is(err, netguard.ErrRefused):
-		return tool.NewError("the tool's address is not public and not listed in targets.allow_private; nothing was sent", plain(err))
+		return tool.NewError("the tool was not called: "+netguard.Refusal(err)+"; nothing was sent", plain(err))
 	case !sent && errors.As(err, &dns):
 		return tool.NewError("the name of the service could not be resolved; nothing was sent", plain(err))
 	case !sent && late:
@@ -140,18 +141,18 @@ type answer struct {
 }
 
 // read reads at most limit bytes of an answer's body.
-func read(resp *http.Response, secrets *redactor, limit int64) (answer, error) {
+func read(resp *http.Response, secrets *secret.Scrubber, limit int64) (answer, error) {
 	// A little more is read, so that a secret on the border is seen in full.
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, limit+int64(secrets.longest)*maxEscaped))
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, limit+int64(secrets.Reach())))
 	text, _ := canonjson.ReplaceInvalid(string(raw))
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	json := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	if start := strings.TrimLeft(text, " \t\r\n"); json || start != "" && strings.IndexByte(`{["`, start[0]) >= 0 {
 		var torn bool
-		text, torn = secrets.json(text)
+		text, torn = secrets.JSON(text)
 		json = json && !torn
 	} else {
-		text = secrets.text(text)
+		text = secrets.Text(text)
 	}
 	whole := int64(len(raw)) <= limit && int64(len(text)) <= limit
 	return answer{canonjson.CutRunes(text, int(limit)), whole, json}, err

@@ -22,6 +22,7 @@ const (
 type backlog struct {
 	m                                              *Metrics
 	runs, oldestRun, pending, dead, oldestDelivery *prometheus.Desc
+	retrying, blocked, circuits, paused            *prometheus.Desc
 
 	mu   sync.Mutex
 	have eventlog.Backlog
@@ -39,13 +40,17 @@ func newBacklog(m *Metrics) *backlog {
 	b.pending = desc("holdfast_deliveries_pending", "Deliveries that are not at their end. The count stops at a million.")
 	b.oldestDelivery = desc("holdfast_deliveries_oldest_pending_age_seconds", "How long ago the oldest pending delivery was enqueued; 0 when none is pending.")
 	b.dead = desc("holdfast_deliveries_dead_lettered", "Dead letters that wait for a person. The count stops at a million.")
+	b.retrying = desc("holdfast_deliveries_retrying", "Of the pending deliveries, those whose last attempt failed. The count stops at a million.")
+	b.blocked = desc("holdfast_targets_blocked", "Targets at which deliveries wait behind one that is retried. The count stops at a million.")
+	b.circuits = desc("holdfast_targets_circuits", "Targets whose circuit is not closed, by its state.", "state")
+	b.paused = desc("holdfast_targets_paused", "Targets that are paused, by a person or by a 410.")
 	m.registry.MustRegister(b)
 	return b
 }
 
 // Describe implements prometheus.Collector.
 func (b *backlog) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{b.runs, b.oldestRun, b.pending, b.oldestDelivery, b.dead} {
+	for _, d := range []*prometheus.Desc{b.runs, b.oldestRun, b.pending, b.oldestDelivery, b.dead, b.retrying, b.blocked, b.circuits, b.paused} {
 		out <- d
 	}
 }
@@ -74,6 +79,11 @@ func (b *backlog) Collect(out chan<- prometheus.Metric) {
 	gauge(b.pending, float64(have.PendingDeliveries))
 	gauge(b.oldestDelivery, age(have.OldestDelivery))
 	gauge(b.dead, float64(have.DeadLettered))
+	gauge(b.retrying, float64(have.Retrying))
+	gauge(b.blocked, float64(have.BlockedTargets))
+	gauge(b.circuits, float64(have.OpenCircuits), "open")
+	gauge(b.circuits, float64(have.HalfOpenCircuits), "half_open")
+	gauge(b.paused, float64(have.PausedTargets))
 }
 
 // read asks the store, or gives what it said within the last second.

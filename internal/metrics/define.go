@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-dev/holdfast/internal/outbox"
 )
 
 // The closed sets of label values. What is in none is other; what began before
@@ -32,10 +34,7 @@ var (
 		"auth", "billing", "rate_limit", "overloaded", "context_overflow", "content_filter", "invalid_request",
 		"transport", "truncated", "server", "protocol", "unknown", "aborted", "abandoned",
 	}
-	attemptClasses = []string{
-		"delivered", "http_3xx", "http_4xx", "http_5xx", "invalid", "dial_refused", "dns", "tls", "connection", "timeout",
-		"redirect", "interrupted", "abandoned", "secret_unavailable", "secret_invalid",
-	}
+	attemptClasses = append([]string{"delivered"}, outbox.Classes()...)
 )
 
 func oneOf(value string, set []string) string {
@@ -48,6 +47,7 @@ func oneOf(value string, set []string) string {
 // Buckets, in seconds: of what waits for people and models, and of what waits for a disk.
 var (
 	longBuckets  = []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
+	lagBuckets   = []float64{.01, .025, .05, .1, .25, .5, 1, 5, 15, 60, 300, 1800, 7200, 21600, 86400, 259200}
 	callBuckets  = []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 600}
 	shortBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
 	sizeBuckets  = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}
@@ -61,7 +61,7 @@ type series struct {
 	compactions                               *prometheus.CounterVec
 	attempts, exports, exportDrops            *prometheus.CounterVec
 	runTime, turns, calls, first, toolTime    *prometheus.HistogramVec
-	queueTime, attemptTime                    prometheus.Histogram
+	queueTime, attemptTime, lag               prometheus.Histogram
 	batchSize, commit, slowest                prometheus.Histogram
 	events, refused, commitFailures, scrapeNo prometheus.Counter
 	takes, taken, fenced, claimed             *prometheus.CounterVec
@@ -101,6 +101,7 @@ func (m *Metrics) define() {
 
 	s.deliveries = m.counter("holdfast_deliveries_total", "Steps of deliveries: enqueued, delivered, dead_lettered, replayed, resolved.", "step")
 	s.attempts = m.counter("holdfast_delivery_attempts_total", "Attempts of deliveries that ended, by class: delivered, or why not.", "class")
+	s.lag = m.histogram("holdfast_delivery_lag_seconds", "From the enqueueing or replay of deliveries until they were delivered.", lagBuckets).WithLabelValues().(prometheus.Histogram)
 	s.attemptTime = m.histogram("holdfast_delivery_attempt_duration_seconds", "Duration of attempts of deliveries.", callBuckets).WithLabelValues().(prometheus.Histogram)
 
 	s.inbound = m.counter("holdfast_connector_requests_total", "Requests to connectors, by connector and outcome: accepted (a new run), repeated, ignored, challenge, refused, conflict, unauthenticated, limited, failed.", "connector", "outcome")
@@ -118,6 +119,7 @@ func (m *Metrics) define() {
 	m.gaugeFunc("holdfast_stream_subscribers", "Open event streams (SSE).", m.cfg.Subscribers)
 	m.nodes()
 	m.bus()
+	m.room()
 	s.exports = m.counter("holdfast_telemetry_exports_total", "Requests to the OTLP collector, by signal and outcome (sent, refused, failed).", "signal", "outcome")
 	s.exportDrops = m.counter("holdfast_telemetry_dropped_total", "What the collector will not get: traces of runs, sendings of metrics.", "signal")
 	s.untracked = m.counter("holdfast_metrics_untracked_total", "Runs and calls that began while too many were remembered: they are counted, their durations and routes are not.").WithLabelValues()
@@ -176,6 +178,33 @@ func (m *Metrics) bus() {
 	m.counterFunc("holdfast_bus_deltas_received_total", "Live deltas that came from other nodes.", func() uint64 { return now().Received })
 	m.counterFunc("holdfast_bus_deltas_dropped_total", "Live deltas that could not be sent, because the bus was away or too slow. Readers are told.", func() uint64 { return now().Dropped })
 	m.counterFunc("holdfast_bus_messages_missed_total", "Messages that came faster than they could be read, or that could not be read.", func() uint64 { return now().Missed })
+}
+
+// room makes the metrics of what the store has left.
+func (m *Metrics) room() {
+	now := func() Room {
+		if m.cfg.Room == nil {
+			return Room{}
+		}
+		return m.cfg.Room()
+	}
+	one := func(yes bool) int {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	m.gaugeFunc("holdfast_store_free_bytes", "Free bytes of the disk under the data directory; -1 where that is not known.", func() int {
+		if r := now(); r.Known {
+			return int(min(r.Free, 1<<62))
+		}
+		return -1
+	})
+	m.gaugeFunc("holdfast_store_reserve_bytes", "Bytes of that disk that are kept for the work under way (store.reserve); 0 with database_url.", func() int { return int(now().Reserve) })
+	m.gaugeFunc("holdfast_store_full", "Whether new work is refused for want of room: 1, or 0.", func() int { return one(now().Low) })
+	m.gaugeFunc("holdfast_store_held", "Whether no model call, tool or delivery begins: for want of room, because the database is damaged, or until a restored data directory is released: 1, or 0.", func() int { return one(now().Held) })
+	m.gaugeFunc("holdfast_store_damaged", "Whether the database was found to be damaged; then nothing more is written: 1, or 0.", func() int { return one(now().Damaged) })
+	m.counterFunc("holdfast_store_refused_full_total", "Commands and appends that found no room.", func() uint64 { return now().Refused })
 }
 
 func (m *Metrics) counterFunc(name, help string, f func() uint64) {

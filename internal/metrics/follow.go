@@ -1,13 +1,13 @@
 package metrics
 
 import (
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
 )
 
 const (
@@ -337,8 +337,13 @@ func (f *follower) delivery(e *event.Event) {
 		step("delivered")
 		s.attempts.WithLabelValues("delivered").Inc()
 		s.attemptTime.Observe(millis(d.DurationMS))
+		s.lag.Observe(millis(d.LagMS))
 	case *event.DeliveryAttemptFailed:
-		s.attempts.WithLabelValues(attemptClass(d.Code)).Inc()
+		class := d.Class
+		if class == "" { // of an old event
+			class = outbox.Class(d.Code, d.Status)
+		}
+		s.attempts.WithLabelValues(oneOf(class, attemptClasses)).Inc()
 		s.attemptTime.Observe(millis(d.DurationMS))
 	case *event.DeliveryDeadLettered:
 		step("dead_lettered")
@@ -347,15 +352,6 @@ func (f *follower) delivery(e *event.Event) {
 	case *event.DeliveryResolved:
 		step("resolved")
 	}
-}
-
-// attemptClass puts the code of a failed attempt into a closed set: a
-// receiver's status counts by its hundred.
-func attemptClass(code string) string {
-	if status, ok := strings.CutPrefix(code, "http_"); ok && len(status) == 3 {
-		code = "http_" + status[:1] + "xx"
-	}
-	return oneOf(code, attemptClasses)
 }
 
 func count(c prometheus.Counter, n int64) {

@@ -45,6 +45,8 @@ type Config struct {
 	Subscribers, ActiveSessions, Waiting func() int
 	// Bus is asked at each scrape.
 	Bus func() Bus
+	// Room is asked at each scrape.
+	Room func() Room
 	// Nodes is asked at each scrape.
 	Nodes  func() Nodes
 	Logger *slog.Logger // default: none
@@ -56,6 +58,14 @@ type Bus struct {
 	Peers, Subjects                 int
 	Connects, Messages              uint64
 	Sent, Received, Dropped, Missed uint64
+}
+
+// Room is how much the store has left.
+type Room struct {
+	Free, Reserve      uint64
+	Known              bool // what is free
+	Low, Held, Damaged bool
+	Refused            uint64 // commands, since the process began
 }
 
 // Nodes is what this process knows of the nodes that share its store, and of its

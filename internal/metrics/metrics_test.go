@@ -156,10 +156,11 @@ func TestDeliveries(t *testing.T) {
 	for _, code := range []string{"http_500", "http_503", "http_404", "http_99999", "http_9", "timeout", "sk-secret", ""} {
 		codes = append(codes, &event.DeliveryAttemptFailed{Code: code, DurationMS: 100})
 	}
-	m.Committed(at("run_1", append(codes, &event.DeliveryEnqueued{}, &event.DeliveryDelivered{DurationMS: 200}, &event.DeliveryDeadLettered{}, &event.DeliveryReplayed{}, &event.DeliveryResolved{})...))
+	m.Committed(at("run_1", append(codes, &event.DeliveryEnqueued{}, &event.DeliveryAttemptFailed{Code: "x", Class: "contract", DurationMS: 100}, &event.DeliveryDelivered{DurationMS: 200, LagMS: 4000}, &event.DeliveryDeadLettered{}, &event.DeliveryReplayed{}, &event.DeliveryResolved{})...))
 	expect(t, m, map[string]float64{
-		"delivery_attempts_total{class=http_5xx}": 2, "delivery_attempts_total{class=http_4xx}": 1, "delivery_attempts_total{class=timeout}": 1,
-		"delivery_attempts_total{class=other}": 4, "delivery_attempts_total{class=delivered}": 1, "delivery_attempt_duration_seconds{} sum": 1,
+		"delivery_attempts_total{class=server}": 2, "delivery_attempts_total{class=refused}": 1, "delivery_attempts_total{class=timeout}": 1,
+		"delivery_attempts_total{class=network}": 4, "delivery_attempts_total{class=contract}": 1, "delivery_attempts_total{class=delivered}": 1,
+		"delivery_attempt_duration_seconds{} sum": 1.1, "delivery_lag_seconds{} sum": 4,
 		"deliveries_total{step=enqueued}": 1, "deliveries_total{step=delivered}": 1, "deliveries_total{step=dead_lettered}": 1, "deliveries_total{step=replayed}": 1, "deliveries_total{step=resolved}": 1,
 	})
 }
@@ -252,13 +253,15 @@ func TestBacklog(t *testing.T) {
 		began := event.FormatTime(time.Now())
 		m := New(Config{Backlog: func(context.Context) (eventlog.Backlog, error) {
 			asked++
-			return eventlog.Backlog{Runs: map[string]int64{"queued": 3, "needs_attention": 1}, OldestQueued: began, PendingDeliveries: 2, OldestDelivery: began, DeadLettered: 4}, fail
+			return eventlog.Backlog{Runs: map[string]int64{"queued": 3, "needs_attention": 1}, OldestQueued: began, PendingDeliveries: 2, OldestDelivery: began, DeadLettered: 4,
+				Retrying: 5, BlockedTargets: 6, OpenCircuits: 7, HalfOpenCircuits: 8, PausedTargets: 9}, fail
 		}})
 		time.Sleep(90 * time.Second)
 		for range 5 {
 			expect(t, m, map[string]float64{
 				"runs{status=queued}": 3, "runs{status=running}": 0, "runs{status=needs_attention}": 1, "queue_oldest_age_seconds{}": 90,
 				"deliveries_pending{}": 2, "deliveries_oldest_pending_age_seconds{}": 90, "deliveries_dead_lettered{}": 4,
+				"deliveries_retrying{}": 5, "targets_blocked{}": 6, "targets_circuits{state=open}": 7, "targets_circuits{state=half_open}": 8, "targets_paused{}": 9,
 			})
 		}
 		if asked != 1 {

@@ -2,7 +2,6 @@ package netguard
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -11,12 +10,12 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-dev/holdfast/internal/netguard/dnsstub"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
@@ -43,69 +42,6 @@ func client(t *testing.T, g *Guard) *http.Client {
 	return c
 }
 
-// dns is a resolver that answers A questions from a script: the n-th lookup of
-// a name gets the n-th address, the last one for ever. Unknown names do not exist.
-type dns struct {
-	mu      sync.Mutex
-	answers map[string][]string
-}
-
-func (d *dns) resolver() *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		go d.serve(theirs)
-		return ours, nil
-	}}
-}
-
-// serve answers questions framed as over TCP (RFC 1035, section 4.2.2).
-func (d *dns) serve(c net.Conn) {
-	defer c.Close()
-	for {
-		var size [2]byte
-		if _, err := io.ReadFull(c, size[:]); err != nil {
-			return
-		}
-		q := make([]byte, binary.BigEndian.Uint16(size[:]))
-		if _, err := io.ReadFull(c, q); err != nil {
-			return
-		}
-		end, labels := 12, []string(nil)
-		for q[end] != 0 {
-			n := int(q[end])
-			labels = append(labels, string(q[end+1:end+1+n]))
-			end += 1 + n
-		}
-		kind := binary.BigEndian.Uint16(q[end+1:])
-		question := q[12 : end+5]
-		addr, known := d.next(strings.Join(labels, "."), kind)
-		r := append([]byte{q[0], q[1], 0x85, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, question...)
-		if !known {
-			r[3] |= 3 // NXDOMAIN
-		} else if kind == 1 {
-			r[7] = 1
-			r = append(r, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)
-			r = append(r, addr.AsSlice()...)
-		}
-		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(r))), r...)); err != nil {
-			return
-		}
-	}
-}
-
-func (d *dns) next(name string, kind uint16) (netip.Addr, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := d.answers[name]
-	if len(list) == 0 {
-		return netip.Addr{}, false
-	}
-	if kind == 1 && len(list) > 1 {
-		d.answers[name] = list[1:]
-	}
-	return netip.MustParseAddr(list[0]), true
-}
-
 // receiver is a server on 127.0.0.1 that counts requests.
 func receiver(t *testing.T, handler http.HandlerFunc) (port string, hits *atomic.Int64) {
 	hits = new(atomic.Int64)
@@ -124,8 +60,8 @@ func receiver(t *testing.T, handler http.HandlerFunc) (port string, hits *atomic
 // C60: no spelling of a private address is dialled.
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	port, hits := receiver(t, func(http.ResponseWriter, *http.Request) {})
-	d := &dns{answers: map[string][]string{"inside.test": {"127.0.0.1"}, "meta.test": {"169.254.169.254"}}}
-	c := client(t, guard(t, Config{Resolver: d.resolver()}))
+	d := dnsstub.New(map[string][]string{"inside.test": {"127.0.0.1"}, "meta.test": {"169.254.169.254"}})
+	c := client(t, guard(t, Config{Resolver: d.Resolver()}))
 	for _, host := range []string{
 		"127.0.0.1", "[::1]", "0.0.0.0", "[::]", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1",
 		"169.254.169.254", "168.63.129.16", "[::ffff:10.0.0.1]", "[::ffff:127.0.0.1]", "[::127.0.0.1]", "[fe80::1%25lo]",
@@ -155,8 +91,8 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 
 // C60: a resolver may read such a name as an address; the socket's address decides.
 func TestOddSpellingThatResolvesIsRefused(t *testing.T) {
-	d := &dns{answers: map[string][]string{"0x7f.1": {"127.0.0.1"}}}
-	c := client(t, guard(t, Config{Resolver: d.resolver()}))
+	d := dnsstub.New(map[string][]string{"0x7f.1": {"127.0.0.1"}})
+	c := client(t, guard(t, Config{Resolver: d.Resolver()}))
 	if _, err := c.Get("http://0x7f.1./"); !errors.Is(err, ErrRefused) {
 		t.Errorf("got %v, want ErrRefused", err)
 	}
@@ -165,9 +101,9 @@ func TestOddSpellingThatResolvesIsRefused(t *testing.T) {
 // C60: the answer of the name service changes between two attempts.
 func TestChangedNameIsCheckedAtEachConnection(t *testing.T) {
 	port, hits := receiver(t, func(http.ResponseWriter, *http.Request) {})
-	d := &dns{answers: map[string][]string{"evil.test": {"127.0.0.1", "127.0.0.2"}}}
+	d := dnsstub.New(map[string][]string{"evil.test": {"127.0.0.1", "127.0.0.2"}})
 	// The first address stands for a public one.
-	c := client(t, guard(t, Config{AllowPrivate: prefixes("127.0.0.1/32"), Resolver: d.resolver()}))
+	c := client(t, guard(t, Config{AllowPrivate: prefixes("127.0.0.1/32"), Resolver: d.Resolver()}))
 	resp, err := c.Get("http://evil.test:" + port + "/")
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -53,8 +52,10 @@ type Config struct {
 	Gather   func() ([]*dto.MetricFamily, error) // nil: no metrics are sent
 	Version  string
 	Instance string // names this process life
-	Dial     func(ctx context.Context, network, addr string) (net.Conn, error)
-	Logger   *slog.Logger // default: none
+	// HTTP goes to the collector and nowhere else: by no proxy and after no
+	// redirect, which would carry the headers along. Its connections are guarded.
+	HTTP   *http.Client
+	Logger *slog.Logger // default: none
 	// Exported and Dropped count: signal is traces or metrics, outcome sent,
 	// refused or failed.
 	Exported func(signal, outcome string)
@@ -113,7 +114,10 @@ func New(cfg Config) (*Exporter, error) {
 	if cfg.Dropped == nil {
 		cfg.Dropped = func(string, int) {}
 	}
-	x := &Exporter{cfg: cfg, http: client(cfg.Dial), queue: make(chan ended, maxQueue), began: time.Now(), stopping: make(chan struct{})}
+	own := *cfg.HTTP
+	own.Timeout = postTimeout
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	x := &Exporter{cfg: cfg, http: &own, queue: make(chan ended, maxQueue), began: time.Now(), stopping: make(chan struct{})}
 	x.ctx, x.cancel = context.WithCancel(context.Background())
 	return x, nil
 }

@@ -81,6 +81,10 @@ func pipes(t *testing.T, h http.Handler) func(context.Context, string, string) (
 	}
 }
 
+func over(dial func(context.Context, string, string) (net.Conn, error)) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: dial}}
+}
+
 type pipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -113,7 +117,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world), change ...func(*Config
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{stub: &otlpstub.Stub{}, log: &fakeLog{}, lines: &bytes.Buffer{}, count: map[string]int{}}
 		cfg := Config{
-			Endpoint: "http://collector.test/", Sample: 1, Log: w.log, Version: "1", Instance: "i", Dial: pipes(t, w.stub), Logger: slog.New(slog.NewTextHandler(w.lines, nil)),
+			Endpoint: "http://collector.test/", Sample: 1, Log: w.log, Version: "1", Instance: "i", HTTP: over(pipes(t, w.stub)), Logger: slog.New(slog.NewTextHandler(w.lines, nil)),
 			Exported: func(signal, outcome string) { w.add(signal+" "+outcome, 1) }, Dropped: func(signal string, n int) { w.add(signal+" dropped", n) },
 		}
 		for _, c := range change {
@@ -241,7 +245,7 @@ func TestDeadCollector(t *testing.T) {
 			t.Errorf("%d lines:\n%s", lines, w.lines)
 		}
 	}, func(c *Config) {
-		c.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		c.HTTP = over(func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() })
 		c.Headers = func() (map[string]string, error) { return map[string]string{"authorization": "Bearer hush"}, nil }
 	})
 }

@@ -2,11 +2,9 @@ package otlp
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -24,19 +22,6 @@ const (
 	maxAnswer   = 64 << 10 // bytes of an answer that are read
 	protobuf    = "application/x-protobuf"
 )
-
-// client goes to the collector and nowhere else: by no proxy and after no
-// redirect, which would carry the headers along.
-func client(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Client {
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
-	}
-	return &http.Client{
-		Timeout:       postTimeout,
-		Transport:     &http.Transport{DialContext: dial, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 2, IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 64 << 10},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
 
 // refusal is an answer that no retry makes better.
 type refusal struct{ text string }

@@ -1,11 +1,10 @@
 // Package outbox holds the rules of deliveries, as pure functions: the rows
-// that follow from the events of a target's stream, when the next attempt is
-// due, and the bytes that a receiver is sent.
+// that follow from the events of a target's stream, what becomes of an attempt,
+// when the next one is due, when a receiver is left alone, and the bytes that it
+// is sent.
 package outbox
 
 import (
-	"time"
-
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -31,8 +30,21 @@ func Rows(events []event.Event) []derived.Change {
 }
 
 func appendRows(out []derived.Change, e *event.Event) []derived.Change {
-	at := event.FormatTime(e.Time)
 	target, _ := e.Stream.Target()
+	at := event.FormatTime(e.Time)
+	if e.Seq == 1 { // whatever a stream begins with: its target has a row from then on
+		kind := ""
+		if d, ok := e.Data.(*event.DeliveryEnqueued); ok {
+			kind = d.Type
+		}
+		out = append(out, derived.Change{Table: derived.Targets, Op: derived.Insert, Key: targetKey(target), Cols: []derived.Col{
+			str("user_id", e.UserID), str("type", kind), str("created_at", at), str("updated_at", at)}})
+	}
+	return appendTarget(appendDelivery(out, e, target, at), e, target, at)
+}
+
+// appendDelivery tells what follows for the delivery, and for its attempts.
+func appendDelivery(out []derived.Change, e *event.Event, target event.TargetID, at string) []derived.Change {
 	set := func(id event.DeliveryID, cols ...derived.Col) {
 		out = append(out, derived.Change{Table: derived.Outbox, Op: derived.Set, Key: keyOf(target, id), Cols: append(cols, str("updated_at", at))})
 	}
@@ -41,78 +53,86 @@ func appendRows(out []derived.Change, e *event.Event) []derived.Change {
 		out = append(out, derived.Change{Table: derived.Outbox, Op: derived.Insert, Key: keyOf(target, d.DeliveryID), Cols: []derived.Col{
 			num("lane_seq", e.Seq), str("session_id", string(e.SessionID)), str("run_id", string(e.RunID)), str("user_id", e.UserID),
 			str("type", d.Type), str("status", Pending), str("body", d.Body), str("address", d.Address),
-			str("created_at", at), str("updated_at", at), str("next_at", at),
+			str("created_at", at), str("updated_at", at), str("next_at", at), str("cycle_at", at),
 		}})
 	case *event.DeliveryAttemptStarted:
-		set(d.DeliveryID, num("n_attempts", int64(d.Attempt)), num("n_cycle", int64(d.Cycle)), num("n_open", int64(d.Attempt)), num("n_open_epoch", e.Epoch))
+		cols := []derived.Col{num("n_attempts", int64(d.Attempt)), num("n_cycle", int64(d.Cycle)), num("n_open", int64(d.Attempt)), num("n_open_epoch", e.Epoch)}
+		if b := d.Earlier; b != nil {
+			cols = append(cols, num("n_delivered", 0))
+			out = append(out, derived.Change{Table: derived.Attempts, Op: derived.Insert, Key: attemptKey(target, d.DeliveryID, b.Attempt), Cols: []derived.Col{
+				str("ended_at", b.EndedAt), num("n_status", int64(b.Status)), num("n_duration_ms", b.DurationMS)}})
+		}
+		set(d.DeliveryID, cols...)
 	case *event.DeliveryDelivered:
-		set(d.DeliveryID, str("status", Delivered), str("next_at", ""), num("n_open", 0), num("n_open_epoch", 0), str("last_code", ""), num("n_last_status", int64(d.Status)))
+		set(d.DeliveryID, str("status", Delivered), str("next_at", ""), num("n_open", 0), num("n_open_epoch", 0), str("last_code", ""), str("last_class", ""),
+			num("n_last_status", int64(d.Status)), num("n_last_ms", d.DurationMS), str("last_at", at), num("n_delivered", int64(d.Attempt)))
 	case *event.DeliveryAttemptFailed:
-		set(d.DeliveryID, str("next_at", d.RetryAt), num("n_open", 0), num("n_open_epoch", 0), str("last_code", d.Code), num("n_last_status", int64(d.Status)))
+		class := classOf(d.Class, d.Code, d.Status)
+		out = append(out, derived.Change{Table: derived.Attempts, Op: derived.Insert, Key: attemptKey(target, d.DeliveryID, d.Attempt), Cols: []derived.Col{
+			str("ended_at", at), str("code", d.Code), str("class", class), num("n_status", int64(d.Status)), num("n_duration_ms", d.DurationMS),
+			str("excerpt", d.Excerpt), str("retry_at", d.RetryAt)}})
+		set(d.DeliveryID, str("next_at", d.RetryAt), num("n_open", 0), num("n_open_epoch", 0), str("last_code", d.Code), str("last_class", class),
+			num("n_last_status", int64(d.Status)), num("n_last_ms", d.DurationMS), str("last_at", at), num("n_delivered", 0))
 	case *event.DeliveryDeadLettered:
-		set(d.DeliveryID, str("status", DeadLettered), str("next_at", ""), num("n_open", 0), num("n_open_epoch", 0), str("last_code", d.Code))
-	case *event.DeliveryResolved:
-		set(d.DeliveryID, str("status", Resolved), str("next_at", ""))
-	case *event.DeliveryReplayed:
-		// A replay joins the tail of its lane (I-25).
-		set(d.DeliveryID, str("status", Pending), num("lane_seq", e.Seq), num("n_cycle", 0), str("next_at", at))
+		set(d.DeliveryID, str("status", DeadLettered), str("next_at", ""), num("n_open", 0), num("n_open_epoch", 0),
+			str("last_code", d.Code), str("last_class", classOf(d.Class, d.Code, 0)))
+	default:
+		out = letterRows(out, e)
 	}
 	return out
+}
+
+// appendTarget tells what follows for the receiver: nothing, as long as all is well.
+func appendTarget(out []derived.Change, e *event.Event, target event.TargetID, at string) []derived.Change {
+	set := func(cols ...derived.Col) {
+		out = append(out, derived.Change{Table: derived.Targets, Op: derived.Set, Key: targetKey(target), Cols: append(cols, str("updated_at", at))})
+	}
+	switch d := e.Data.(type) {
+	case *event.DeliveryDelivered:
+		if d.Failures > 0 {
+			set(num("n_failures", 0))
+		}
+	case *event.DeliveryAttemptFailed:
+		cols := []derived.Col{str("last_code", d.Code), str("last_class", classOf(d.Class, d.Code, d.Status)), str("failed_at", at)}
+		if d.Failures != nil {
+			cols = append(cols, num("n_failures", int64(*d.Failures)))
+		}
+		if d.HoldUntil != "" {
+			cols = append(cols, str("held_until", d.HoldUntil))
+		}
+		set(cols...)
+	case *event.TargetCircuitOpened:
+		set(str("circuit", Open), num("n_failures", int64(d.Failures)), num("n_opens", int64(d.Opens)), str("open_until", d.Until))
+	case *event.TargetCircuitHalfOpened:
+		set(str("circuit", HalfOpen))
+	case *event.TargetCircuitClosed:
+		cols := []derived.Col{str("circuit", Closed), num("n_failures", 0), num("n_opens", 0), str("open_until", "")}
+		if d.Actor != "" {
+			cols = append(cols, str("held_until", ""), str("reset_at", at))
+		}
+		set(cols...)
+	case *event.TargetPaused:
+		set(num("n_paused", 1), str("paused_at", at), str("paused_by", d.Actor), str("paused_code", d.Code), str("pause_reason", d.Reason))
+	case *event.TargetResumed:
+		set(num("n_paused", 0), str("paused_at", ""), str("paused_by", ""), str("paused_code", ""), str("pause_reason", ""), str("resumed_at", at))
+	}
+	return out
+}
+
+func targetKey(t event.TargetID) []derived.Col {
+	return []derived.Col{str("target_id", string(t))}
 }
 
 func keyOf(t event.TargetID, id event.DeliveryID) []derived.Col {
 	return []derived.Col{str("target_id", string(t)), str("delivery_id", string(id))}
 }
 
+func attemptKey(t event.TargetID, id event.DeliveryID, attempt int) []derived.Col {
+	return append(keyOf(t, id), num("n_attempt", int64(attempt)))
+}
+
 func str(name, value string) derived.Col       { return derived.Col{Name: name, Value: value} }
 func num(name string, value int64) derived.Col { return derived.Col{Name: name, Value: value} }
-
-// Schedule bounds the attempts of one delivery. Zero fields take the defaults.
-type Schedule struct {
-	MaxAttempts    int // of one cycle; a replay begins another
-	InitialBackoff time.Duration
-	MaxBackoff     time.Duration
-	MaxAge         time.Duration // of the cycle: enqueued or replayed until given up
-}
-
-// WithDefaults fills what is zero.
-func (s Schedule) WithDefaults() Schedule {
-	if s.MaxAttempts == 0 {
-		s.MaxAttempts = 12
-	}
-	if s.InitialBackoff == 0 {
-		s.InitialBackoff = 5 * time.Second
-	}
-	if s.MaxBackoff == 0 {
-		s.MaxBackoff = 6 * time.Hour
-	}
-	if s.MaxAge == 0 {
-		s.MaxAge = 72 * time.Hour
-	}
-	return s
-}
-
-// Next says when an attempt that failed is followed by another: exponential
-// from InitialBackoff with jitter in [0,1) upwards, never below what the
-// receiver asked for. The zero time: no further attempt. cycle counts the
-// attempts since the delivery was enqueued or replayed, which was at began.
-func (s Schedule) Next(cycle int, began, now time.Time, retryAfter time.Duration, permanent bool, jitter float64) time.Time {
-	s = s.WithDefaults()
-	if permanent || cycle >= s.MaxAttempts {
-		return time.Time{}
-	}
-	d := s.InitialBackoff
-	for i := 1; i < cycle && d < s.MaxBackoff; i++ {
-		d *= 2
-	}
-	d = min(d, s.MaxBackoff)
-	d += time.Duration(float64(d) * jitter / 4)
-	at := now.Add(max(min(d, s.MaxBackoff), retryAfter))
-	if at.Sub(began) > s.MaxAge {
-		return time.Time{}
-	}
-	return at
-}
 
 // Message is what a receiver is told of an output.
 type Message struct {

@@ -13,14 +13,21 @@ const (
 	backlogRest = "SELECT" +
 		" (SELECT coalesce(min(submitted_at), '') FROM @.runs WHERE status <> 'completed' AND status = '" + statusQueued + "')," +
 		" (SELECT count(*) FROM (SELECT 1 FROM @.outbox WHERE status = '" + statusPending + "' LIMIT $1) x)," +
-		" (SELECT coalesce(min(created_at), '') FROM @.outbox WHERE status = '" + statusPending + "')," +
-		" (SELECT count(*) FROM (SELECT 1 FROM @.outbox WHERE status = '" + statusDeadLettered + "' LIMIT $1) x)"
+		" (SELECT coalesce(min(created_at), '') FROM @.outbox WHERE status <> 'delivered' AND status = '" + statusPending + "')," +
+		" (SELECT count(*) FROM (SELECT 1 FROM @.outbox WHERE status = '" + statusDeadLettered + "' LIMIT $1) x)," +
+		" (SELECT count(*) FROM (SELECT 1 FROM @.outbox WHERE status = 'pending' AND last_code <> '' LIMIT $1) x)," +
+		" (SELECT count(*) FROM (SELECT DISTINCT target_id FROM @.outbox r WHERE status = 'pending' AND last_code <> ''" +
+		" AND EXISTS (SELECT 1 FROM @.outbox b WHERE b.target_id = r.target_id AND b.status = 'pending' AND b.lane_seq > r.lane_seq) LIMIT $1) x)," +
+		" (SELECT count(*) FROM @.targets WHERE circuit <> '' AND circuit = 'open')," +
+		" (SELECT count(*) FROM @.targets WHERE circuit <> '' AND circuit = 'half_open')," +
+		" (SELECT count(*) FROM @.targets WHERE n_paused = 1)"
 )
 
 // Backlog implements eventlog.Views.
 func (s *Store) Backlog(ctx context.Context) (eventlog.Backlog, error) {
 	b, err := one(ctx, s, "count deliveries", backlogRest, []any{eventlog.MaxBacklog}, func(b *eventlog.Backlog) []any {
-		return []any{&b.OldestQueued, &b.PendingDeliveries, &b.OldestDelivery, &b.DeadLettered}
+		return []any{&b.OldestQueued, &b.PendingDeliveries, &b.OldestDelivery, &b.DeadLettered,
+			&b.Retrying, &b.BlockedTargets, &b.OpenCircuits, &b.HalfOpenCircuits, &b.PausedTargets}
 	})
 	if err != nil {
 		return b, err

@@ -162,7 +162,7 @@ func fill(b testing.TB, s *Store, events int) {
 			'user_' || n / 3000, false, convert_to(repeat('{"t":"text.ended"}', 13), 'UTF8'), decode(repeat(md5(n::text), 30), 'hex'), decode(md5(n::text), 'hex'),
 			sha256(int8send(n)), sha256(int8send(n + 1)) FROM generate_series(1::bigint, $1) n`,
 		`INSERT INTO @.feed SELECT n, 1, -n, 'filler' FROM generate_series(1::bigint, $1) n`,
-		`INSERT INTO @.streams (stream, target, head, epoch, hash) SELECT 'session:ses_' || lpad(n::text, 12, '0'), false, 390, 1, sha256(int8send(n))
+		`INSERT INTO @.streams (stream, kind, head, epoch, hash) SELECT 'session:ses_' || lpad(n::text, 12, '0'), 'session', 390, 1, sha256(int8send(n))
 			FROM generate_series(0::bigint, $1 / 30) n`,
 		`INSERT INTO @.sessions (session_id, user_id, status, title, created_at, updated_at) SELECT 'ses_' || lpad(n::text, 12, '0'), 'user_' || n / 100, 'open', 'a title',
 			'2026-01-01T00:00:00.' || lpad(n::text, 6, '0') || 'Z', '2026' FROM generate_series(0::bigint, $1 / 30) n`,

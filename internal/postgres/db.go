@@ -145,6 +145,17 @@ func away(err error) bool {
 	return false
 }
 
+// trouble tells a full disk and a damaged database from other failures.
+func trouble(err error) error {
+	switch codeOf(err) {
+	case codeDiskFull:
+		return eventlog.Full(err, true)
+	case codeDataCorrupted, codeIndexCorrupted:
+		return eventlog.Damaged(err)
+	}
+	return err
+}
+
 // readErr names the operation of a failed read. A store that was closed
 // meanwhile is the reason, whatever the driver says.
 func (s *Store) readErr(op string, err error) error {
@@ -152,6 +163,7 @@ func (s *Store) readErr(op string, err error) error {
 	case <-s.queue.Closing():
 		return fmt.Errorf("%s: %w", op, errors.Join(eventlog.ErrClosed, err))
 	default:
+		err = trouble(err)
 		if away(err) {
 			return fmt.Errorf("%s: %w: %w", op, eventlog.ErrAway, err)
 		}
@@ -216,8 +228,12 @@ const (
 	codeCrash      = "57P02" // crash_shutdown
 	codeNotNow     = "57P03" // cannot_connect_now
 	codeTooMany    = "53300" // too_many_connections
+	codeDiskFull   = "53100" // disk_full
 	codeIdleInTx   = "25P03" // idle_in_transaction_session_timeout
 	codeCachedPlan = "0A000" // feature_not_supported, said of a plan whose table changed
+
+	codeDataCorrupted  = "XX001" // data_corrupted
+	codeIndexCorrupted = "XX002" // index_corrupted
 )
 
 func codeOf(err error) string {

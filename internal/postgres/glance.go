@@ -141,7 +141,7 @@ func (g *Glance) tables(ctx context.Context, s *Store) error {
 	if g.Nodes, err = s.ListNodes(ctx); err != nil {
 		return err
 	}
-	return s.pool.QueryRow(ctx, s.sql(`SELECT count(*)::int FROM @.streams s WHERE NOT s.target AND s.ready_since IS NOT NULL AND s.roots <> '{}'
+	return s.pool.QueryRow(ctx, s.sql(`SELECT count(*)::int FROM @.streams s WHERE s.kind = 'session' AND s.ready_since IS NOT NULL AND s.roots <> '{}'
 		AND NOT EXISTS (SELECT 1 FROM @.nodes n WHERE NOT n.released AND n.until > clock_timestamp() AND s.roots <@ n.roots)`)).Scan(&g.Rootless)
 }
 

@@ -79,21 +79,21 @@ func (s *Store) ListNodes(ctx context.Context) ([]eventlog.NodeRow, error) {
 // they hold. Of those that are dead, and of nobody, as many as are asked for are
 // looked at.
 const takeStreams = `WITH RECURSIVE holders(id) AS (
-		SELECT (SELECT holder FROM @.streams WHERE target = $2 AND ready_since IS NOT NULL ORDER BY holder LIMIT 1)
+		SELECT (SELECT holder FROM @.streams WHERE kind = $2 AND ready_since IS NOT NULL ORDER BY holder LIMIT 1)
 		UNION ALL
-		SELECT (SELECT holder FROM @.streams WHERE target = $2 AND ready_since IS NOT NULL AND holder > holders.id ORDER BY holder LIMIT 1)
+		SELECT (SELECT holder FROM @.streams WHERE kind = $2 AND ready_since IS NOT NULL AND holder > holders.id ORDER BY holder LIMIT 1)
 		FROM holders WHERE holders.id IS NOT NULL),
 	free AS MATERIALIZED (SELECT h.id FROM holders h WHERE h.id IS NOT NULL
 		AND NOT EXISTS (SELECT 1 FROM @.nodes n WHERE n.node_id = h.id AND NOT n.released AND n.until > clock_timestamp())),
 	work AS MATERIALIZED (SELECT c.stream, c.ready_since FROM free CROSS JOIN LATERAL (
 			SELECT s.stream, s.ready_since FROM @.streams s
-			WHERE s.target = $2 AND s.holder = free.id AND s.ready_since IS NOT NULL AND s.roots <@ $4::text[] AND s.version <= $5
+			WHERE s.kind = $2 AND s.holder = free.id AND s.ready_since IS NOT NULL AND s.roots <@ $4::text[] AND s.version <= $5
 			ORDER BY s.ready_since, s.stream LIMIT $3 FOR UPDATE SKIP LOCKED) c
 		ORDER BY c.ready_since, c.stream LIMIT $3)
 	UPDATE @.streams s SET holder = $1 FROM work WHERE s.stream = work.stream RETURNING s.stream, s.ready_since`
 
 // heldStreams are those that a node holds already.
-const heldStreams = `SELECT stream FROM @.streams WHERE target = $1 AND holder = $2 AND ready_since IS NOT NULL ORDER BY ready_since, stream LIMIT $3`
+const heldStreams = `SELECT stream FROM @.streams WHERE kind = $1 AND holder = $2 AND ready_since IS NOT NULL ORDER BY ready_since, stream LIMIT $3`
 
 // Take implements eventlog.Nodes.
 func (s *Store) Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind, limit int, mine bool) ([]event.Stream, error) {
@@ -103,7 +103,6 @@ func (s *Store) Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind
 	}
 	var held []event.Stream
 	var got []taken
-	target := kind == eventlog.Targets
 	err := s.writePrime(ctx, "take", func(ctx context.Context, tx pgx.Tx) error {
 		held, got = nil, nil
 		// The row is locked, so that a release comes before or after.
@@ -116,12 +115,12 @@ func (s *Store) Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind
 			return err
 		}
 		if mine {
-			if held, err = manyOf(ctx, s, tx, heldStreams, []any{target, string(id), limit}, func(x *event.Stream) []any { return []any{x} }); err != nil {
+			if held, err = manyOf(ctx, s, tx, heldStreams, []any{string(kind), string(id), limit}, func(x *event.Stream) []any { return []any{x} }); err != nil {
 				return err
 			}
 		}
 		if left := limit - len(held); left > 0 {
-			got, err = manyOf(ctx, s, tx, takeStreams, []any{string(id), target, left, roots, s.cfg.Program},
+			got, err = manyOf(ctx, s, tx, takeStreams, []any{string(id), string(kind), left, roots, s.cfg.Program},
 				func(x *taken) []any { return []any{&x.stream, &x.since} })
 		}
 		return err

@@ -92,8 +92,8 @@ func TestGlance(t *testing.T) {
 	if g.Tables != g.KnownTables || g.Rows != 3 || len(g.Nodes) != 1 || !g.Nodes[0].Alive || g.Nodes[0].Name != "one" || !g.Pooled || g.Heard != 0 {
 		t.Errorf("beside a node: %+v", g)
 	}
-	const ready = ".streams (stream, target, head, epoch, hash, ready_since, roots) VALUES "
-	raw(t, "INSERT INTO "+s.schema+ready+"('a', false, 1, 0, '', now(), '{r1,r2}'), ('b', false, 1, 0, '', now(), '{r1}'), ('c', false, 1, 0, '', now(), '{}'), ('d', false, 1, 0, '', NULL, '{r3}')")
+	const ready = ".streams (stream, kind, head, epoch, hash, ready_since, roots) VALUES "
+	raw(t, "INSERT INTO "+s.schema+ready+"('a', 'session', 1, 0, '', now(), '{r1,r2}'), ('b', 'session', 1, 0, '', now(), '{r1}'), ('c', 'session', 1, 0, '', now(), '{}'), ('d', 'session', 1, 0, '', NULL, '{r3}')")
 	for want, roots := range map[int][]string{2: {"r2"}, 1: {"r1", "r3"}, 0: {"r2", "r1"}} {
 		if _, err := s.Beat(t.Context(), eventlog.Node{ID: "n1", Name: "one", Version: "v", Roots: roots}, time.Minute); err != nil {
 			t.Fatal(err)

@@ -24,14 +24,17 @@ const targetIDs = `WITH RECURSIVE ids(id) AS (
 const targetQuery = `SELECT last.target_id, last.user_id, last.type,
 	(SELECT count(*) FROM @.outbox p WHERE p.target_id = last.target_id AND p.status = '` + outbox.Pending + `'),
 	(SELECT count(*) FROM @.outbox d WHERE d.target_id = last.target_id AND d.status = '` + outbox.DeadLettered + `'),
-	coalesce(first.created_at, ''), coalesce(first.next_at, ''), last.delivery_id, last.created_at, last.status, last.last_code
+	coalesce(first.created_at, ''), coalesce(first.next_at, ''), last.delivery_id, last.created_at, last.status, last.last_code,
+	coalesce(first.last_at, ''), (SELECT count(*) FROM @.outbox f WHERE f.target_id = last.target_id AND f.status = 'pending' AND f.n_open > 0),
+	` + stateColumns + `
 	FROM ids
 	CROSS JOIN LATERAL (SELECT * FROM @.outbox WHERE target_id = ids.id ORDER BY created_at DESC, delivery_id DESC LIMIT 1) last
-	LEFT JOIN LATERAL (SELECT * FROM @.outbox WHERE target_id = ids.id AND status = '` + outbox.Pending + `' ORDER BY lane_seq LIMIT 1) first ON true`
+	LEFT JOIN LATERAL (SELECT * FROM @.outbox WHERE target_id = ids.id AND status = '` + outbox.Pending + `' ORDER BY lane_seq LIMIT 1) first ON true
+	LEFT JOIN @.targets s ON s.target_id = last.target_id`
 
 func targetDest(r *eventlog.TargetRow) []any {
-	return []any{&r.ID, &r.UserID, &r.Type, &r.Pending, &r.DeadLettered, &r.OldestPending, &r.NextAt,
-		&r.LastDelivery, &r.LastMade, &r.LastStatus, &r.LastCode}
+	return append([]any{&r.ID, &r.UserID, &r.Type, &r.Pending, &r.DeadLettered, &r.OldestPending, &r.NextAt,
+		&r.LastDelivery, &r.LastMade, &r.LastStatus, &r.LastCode, &r.FirstFailedAt, &r.InFlight}, stateDest(&r.State)...)
 }
 
 // Target implements eventlog.Views.

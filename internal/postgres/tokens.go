@@ -2,19 +2,24 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // AddToken implements eventlog.Tokens. An id or hash that exists is an error.
 func (s *Store) AddToken(ctx context.Context, t eventlog.TokenRow) error {
 	return s.write(ctx, "add token", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.sql("INSERT INTO @.tokens (id, name, role, user_id, hash, created_at) VALUES (?, ?, ?, ?, ?, ?)"),
-			toTexts([]any{t.ID, t.Name, t.Role, t.UserID, t.Hash, event.FormatTime(t.CreatedAt)})...)
+		_, err := tx.Exec(ctx, s.sql("INSERT INTO @.tokens (id, name, role, user_id, hash, created_at, expires_at, last_used) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
+			toTexts([]any{t.ID, t.Name, t.Role, t.UserID, t.Hash, event.FormatTime(t.CreatedAt), storecore.OptionalTime(t.ExpiresAt), storecore.OptionalTime(t.LastUsed)})...)
 		return err
 	})
 }
@@ -30,27 +35,54 @@ func (s *Store) DeleteToken(ctx context.Context, id string) error {
 	})
 }
 
+// TouchTokens implements eventlog.Tokens. The order is that of ids, so that two
+// nodes do not wait for each other's rows.
+func (s *Store) TouchTokens(ctx context.Context, used map[string]time.Time) error {
+	if len(used) == 0 {
+		return nil
+	}
+	return s.write(ctx, "touch tokens", func(ctx context.Context, tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		for _, id := range slices.Sorted(maps.Keys(used)) {
+			at := event.FormatTime(used[id])
+			b.Queue(s.sql("UPDATE @.tokens SET last_used = ? WHERE id = ? AND last_used < ?"), toTexts([]any{at, id, at})...)
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
 // tokenText is a token as it is stored.
 type tokenText struct {
 	eventlog.TokenRow
-	createdAt string
+	createdAt, expiresAt, lastUsed string
 }
 
 func tokenDest(t *tokenText) []any {
-	return []any{&t.ID, &t.Name, &t.Role, &t.UserID, &t.Hash, &t.createdAt}
+	return []any{&t.ID, &t.Name, &t.Role, &t.UserID, &t.Hash, &t.createdAt, &t.expiresAt, &t.lastUsed}
 }
 
 func (t tokenText) row() (eventlog.TokenRow, error) {
-	var err error
+	var err, expires, used error
 	t.CreatedAt, err = event.ParseTime(t.createdAt)
-	return t.TokenRow, err
+	t.ExpiresAt, expires = storecore.ParseOptional(t.expiresAt)
+	t.LastUsed, used = storecore.ParseOptional(t.lastUsed)
+	return t.TokenRow, errors.Join(err, expires, used)
 }
 
-const tokenQuery = "SELECT id, name, role, user_id, hash, created_at FROM @.tokens"
+const tokenQuery = "SELECT id, name, role, user_id, hash, created_at, expires_at, last_used FROM @.tokens"
+
+// TokenByID implements eventlog.Tokens.
+func (s *Store) TokenByID(ctx context.Context, id string) (eventlog.TokenRow, error) {
+	return s.token(ctx, " WHERE id = ?", id)
+}
 
 // TokenByHash implements eventlog.Tokens.
 func (s *Store) TokenByHash(ctx context.Context, hash string) (eventlog.TokenRow, error) {
-	t, err := one(ctx, s, "read token", tokenQuery+" WHERE hash = ?", []any{hash}, tokenDest)
+	return s.token(ctx, " WHERE hash = ?", hash)
+}
+
+func (s *Store) token(ctx context.Context, where, value string) (eventlog.TokenRow, error) {
+	t, err := one(ctx, s, "read token", tokenQuery+where, []any{value}, tokenDest)
 	if err != nil {
 		return eventlog.TokenRow{}, err
 	}

@@ -91,6 +91,8 @@ func (r *request) streamsOf() (moved, still []event.Stream) {
 			switch {
 			case col.Name == "target_id":
 				stream = event.TargetID(v).Stream()
+			case col.Name == "job_id" && c.Table == derived.Jobs:
+				stream = event.JobID(v).Stream()
 			case col.Name == "session_id" && c.Table != derived.Outbox:
 				stream = event.SessionID(v).Stream()
 			default:
@@ -105,8 +107,8 @@ func (r *request) streamsOf() (moved, still []event.Stream) {
 }
 
 const (
-	makeStreams = `INSERT INTO @.streams (stream, target, head, epoch, hash)
-		SELECT s, t, 0, 0, '' FROM unnest($1::text[], $2::boolean[]) AS u(s, t) ON CONFLICT (stream) DO NOTHING`
+	makeStreams = `INSERT INTO @.streams (stream, kind, head, epoch, hash)
+		SELECT s, k, 0, 0, '' FROM unnest($1::text[], $2::text[]) AS u(s, k) ON CONFLICT (stream) DO NOTHING`
 	lockStreams = `SELECT stream, head, epoch, hash, holder, ready_since IS NOT NULL, version, roots FROM @.streams
 		WHERE stream = ANY($1::text[]) ORDER BY stream FOR UPDATE`
 	haveStreams = `SELECT stream FROM @.streams WHERE stream = ANY($1::text[])`
@@ -174,11 +176,11 @@ func (t *transaction) queueStreams(b *pgx.Batch, batch []*request) {
 			t.fresh = append(t.fresh, toText(string(stream)))
 		}
 		slices.Sort(t.fresh)
-		targets := make([]bool, len(t.fresh))
+		kinds := make([]string, len(t.fresh))
 		for i, stream := range t.fresh {
-			_, targets[i] = event.Stream(stream).Target()
+			kinds[i] = string(eventlog.KindOf(event.Stream(stream)))
 		}
-		b.Queue(t.s.sql(makeStreams), t.fresh, targets)
+		b.Queue(t.s.sql(makeStreams), t.fresh, kinds)
 	}
 	slices.Sort(lock)
 	text := lockStreams

@@ -99,6 +99,7 @@ func (s *Store) commitAlone(r *request) {
 
 // fail tells who waits that the transaction failed.
 func (r *request) fail(err error) {
+	err = trouble(err)
 	if code := codeOf(err); len(code) == 5 && (code[:2] == "22" || code[:2] == "23" || code[:2] == "54") {
 		// What the database refuses for what it is: values that it cannot take,
 		// rows that exist already, or that are too large.

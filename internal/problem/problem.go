@@ -26,6 +26,7 @@ const (
 	TooLarge        Kind = "too_large"       // past a documented bound
 	Limited         Kind = "limited"         // too much at once; later is fine
 	Unavailable     Kind = "unavailable"     // the daemon cannot do it now
+	Full            Kind = "full"            // there is no room to store it; nothing of it was
 	Internal        Kind = "internal"        // our own fault; the cause is logged, never shown
 )
 
@@ -40,6 +41,7 @@ var table = map[Kind]struct{ status, exit int }{
 	TooLarge:        {413, 4},
 	Limited:         {429, 4},
 	Unavailable:     {503, 3},
+	Full:            {507, 4},
 	Internal:        {500, 1},
 }
 

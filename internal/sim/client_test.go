@@ -125,7 +125,7 @@ func (c *client) askOf(n *node, method, path, key string, body any) (int, []byte
 	if n.gone() {
 		return 0, nil
 	}
-	if w.Code >= 500 && w.Code != http.StatusServiceUnavailable && !strings.Contains(w.Body.String(), "fault") && w.Code != http.StatusInternalServerError {
+	if w.Code >= 500 && w.Code != http.StatusServiceUnavailable && w.Code != http.StatusInsufficientStorage && !strings.Contains(w.Body.String(), "fault") && w.Code != http.StatusInternalServerError {
 		c.h.watch.find("%s %s answers %d %s", method, path, w.Code, w.Body)
 	}
 	return w.Code, w.Body.Bytes()
@@ -382,6 +382,29 @@ func (c *client) resolve() {
 	}
 }
 
+// receiver pauses a target, resumes it or closes its circuit; in the end all are
+// resumed.
+func (c *client) receiver() {
+	w := c.h.watch
+	w.mu.Lock()
+	var ids []string
+	for s := range w.streams {
+		if id, ok := s.Target(); ok && (!c.h.calm || w.paused[s]) {
+			ids = append(ids, string(id))
+		}
+	}
+	w.mu.Unlock()
+	slices.Sort(ids)
+	if len(ids) == 0 {
+		return
+	}
+	what := []string{"pause", "resume", "resume", "reset"}[c.r.IntN(4)]
+	if c.h.calm {
+		what = "resume"
+	}
+	c.ask("POST", "/v1/targets/"+ids[c.r.IntN(len(ids))]+"/"+what, "", api.ChangeTarget{Reason: "I looked"})
+}
+
 // again replays a delivery, or says that it is done with.
 func (c *client) again() {
 	w := c.h.watch
@@ -396,6 +419,10 @@ func (c *client) again() {
 		return
 	}
 	at := "/v1/deliveries/" + ids[c.r.IntN(len(ids))]
+	if c.r.IntN(3) == 0 {
+		c.receiver()
+		return
+	}
 	if c.r.IntN(3) == 0 {
 		c.ask("POST", at+"/resolve", "", api.ResolveDelivery{Reason: "done with"})
 		return

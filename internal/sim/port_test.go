@@ -22,7 +22,7 @@ var _ daemon.Store = (*port)(nil)
 
 var (
 	errFault = errors.New("a fault that was put in")
-	errFull  = errors.New("the disk is full")
+	errFull  = eventlog.Full(errors.New("a fault that was put in"), false)
 	errSplit = errors.New("the store cannot be reached")
 )
 
@@ -268,12 +268,50 @@ func (p *port) NextDelivery(ctx context.Context, t event.TargetID) (eventlog.Del
 	return do(ctx, p, reads, name(ctx, p.n, "next-delivery", t), func(ctx context.Context) (eventlog.DeliveryRow, error) { return p.under.NextDelivery(ctx, t) })
 }
 
+func (p *port) Ahead(ctx context.Context, t event.TargetID, q eventlog.Ahead) ([]eventlog.Outgoing, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "ahead", t), func(ctx context.Context) ([]eventlog.Outgoing, error) {
+		return p.under.Ahead(ctx, t, q)
+	})
+}
+
+func (p *port) TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "target-state", id), func(ctx context.Context) (eventlog.TargetState, error) { return p.under.TargetState(ctx, id) })
+}
+
+func (p *port) Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, pg eventlog.Page) ([]eventlog.AttemptRow, string, error) {
+	return paged(ctx, p, "attempts", func(ctx context.Context) ([]eventlog.AttemptRow, string, error) {
+		return p.under.Attempts(ctx, t, id, pg)
+	})
+}
+
 func (p *port) Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "target", id), func(ctx context.Context) (eventlog.TargetRow, error) { return p.under.Target(ctx, id) })
 }
 
 func (p *port) Targets(ctx context.Context, f eventlog.TargetFilter, pg eventlog.Page) ([]eventlog.TargetRow, string, error) {
 	return paged(ctx, p, "targets", func(ctx context.Context) ([]eventlog.TargetRow, string, error) { return p.under.Targets(ctx, f, pg) })
+}
+
+func (p *port) Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]eventlog.ReplayRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "replays", id), func(ctx context.Context) ([]eventlog.ReplayRow, error) { return p.under.Replays(ctx, t, id, limit) })
+}
+
+func (p *port) SettledDeliveries(ctx context.Context, status string, before time.Time, limit int) ([]eventlog.DeliveryRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "settled", status), func(ctx context.Context) ([]eventlog.DeliveryRow, error) {
+		return p.under.SettledDeliveries(ctx, status, before, limit)
+	})
+}
+
+func (p *port) Job(ctx context.Context, id event.JobID) (eventlog.JobRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "job", id), func(ctx context.Context) (eventlog.JobRow, error) { return p.under.Job(ctx, id) })
+}
+
+func (p *port) Jobs(ctx context.Context, f eventlog.JobFilter, pg eventlog.Page) ([]eventlog.JobRow, string, error) {
+	return paged(ctx, p, "jobs", func(ctx context.Context) ([]eventlog.JobRow, string, error) { return p.under.Jobs(ctx, f, pg) })
+}
+
+func (p *port) UnfinishedJobs(ctx context.Context) ([]event.JobID, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "unfinished-jobs"), p.under.UnfinishedJobs)
 }
 
 func (p *port) PendingTargets(ctx context.Context) ([]event.TargetID, error) {
@@ -336,6 +374,44 @@ func (p *port) CollectAssets(ctx context.Context, before time.Time, limit int) (
 	return do(ctx, p, writes, name(ctx, p.n, "collect-assets"), func(ctx context.Context) (int, error) { return p.under.CollectAssets(ctx, before, limit) })
 }
 
+func (p *port) PutSecret(ctx context.Context, row eventlog.SecretRow, formerUntil string, quota int) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "put-secret"), func(ctx context.Context) (none, error) {
+		return none{}, p.under.PutSecret(ctx, row, formerUntil, quota)
+	})
+	return err
+}
+
+func (p *port) Secret(ctx context.Context, owner, slot string) ([]eventlog.SecretRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "secret"), func(ctx context.Context) ([]eventlog.SecretRow, error) { return p.under.Secret(ctx, owner, slot) })
+}
+
+func (p *port) ListSecrets(ctx context.Context, owner string, page eventlog.Page) ([]eventlog.SecretRow, string, error) {
+	return p.under.ListSecrets(ctx, owner, page) // nothing that is played asks for it
+}
+
+func (p *port) DeleteSecret(ctx context.Context, owner, slot string) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "delete-secret"), func(ctx context.Context) (none, error) { return none{}, p.under.DeleteSecret(ctx, owner, slot) })
+	return err
+}
+
+func (p *port) SecretKeys(ctx context.Context) ([]eventlog.SecretKey, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "secret-keys"), p.under.SecretKeys)
+}
+
+func (p *port) SecretsUnder(ctx context.Context, notKey string, limit int) ([]eventlog.SecretRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "secrets-under"), func(ctx context.Context) ([]eventlog.SecretRow, error) {
+		return p.under.SecretsUnder(ctx, notKey, limit)
+	})
+}
+
+func (p *port) ResealSecret(ctx context.Context, row eventlog.SecretRow, was []byte) (bool, error) {
+	return do(ctx, p, writes, name(ctx, p.n, "reseal-secret"), func(ctx context.Context) (bool, error) { return p.under.ResealSecret(ctx, row, was) })
+}
+
+func (p *port) DropSecrets(ctx context.Context, now string, limit int) (int, error) {
+	return do(ctx, p, writes, name(ctx, p.n, "drop-secrets"), func(ctx context.Context) (int, error) { return p.under.DropSecrets(ctx, now, limit) })
+}
+
 func (p *port) AddToken(ctx context.Context, t eventlog.TokenRow) error {
 	_, err := do(ctx, p, writes, name(ctx, p.n, "add-token"), func(ctx context.Context) (none, error) { return none{}, p.under.AddToken(ctx, t) })
 	return err
@@ -343,6 +419,15 @@ func (p *port) AddToken(ctx context.Context, t eventlog.TokenRow) error {
 
 func (p *port) TokenByHash(ctx context.Context, hash string) (eventlog.TokenRow, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "token"), func(ctx context.Context) (eventlog.TokenRow, error) { return p.under.TokenByHash(ctx, hash) })
+}
+
+func (p *port) TokenByID(ctx context.Context, id string) (eventlog.TokenRow, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "token"), func(ctx context.Context) (eventlog.TokenRow, error) { return p.under.TokenByID(ctx, id) })
+}
+
+func (p *port) TouchTokens(ctx context.Context, used map[string]time.Time) error {
+	_, err := do(ctx, p, writes, name(ctx, p.n, "touch-tokens"), func(ctx context.Context) (none, error) { return none{}, p.under.TouchTokens(ctx, used) })
+	return err
 }
 
 func (p *port) ListTokens(ctx context.Context) ([]eventlog.TokenRow, error) {

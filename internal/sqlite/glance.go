@@ -50,6 +50,13 @@ func Look(ctx context.Context, dir string) (g Glance, err error) {
 	if g.PID, g.Held, err = dirlock.Holder(dir); err != nil {
 		return g, fmt.Errorf("look at %s: %w", dir, err)
 	}
+	if !g.Held {
+		// Who opens a database for writing folds the log beside it in, also one that
+		// is not its own.
+		if _, err := examine(ctx, dir); err != nil {
+			return g, err
+		}
+	}
 	// A log that is not in use has no shared memory for readers; who may write
 	// makes it and takes it away again.
 	mode := "ro"

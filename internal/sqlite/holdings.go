@@ -42,15 +42,8 @@ type holding struct {
 func newHoldings() *holdings {
 	return &holdings{
 		nodes: map[eventlog.NodeID]*member{}, streams: map[event.Stream]*holding{}, roots: map[event.Stream][]string{},
-		free: map[eventlog.Kind]*linked.List{eventlog.Sessions: linked.New(), eventlog.Targets: linked.New()},
+		free: map[eventlog.Kind]*linked.List{eventlog.Sessions: linked.New(), eventlog.Targets: linked.New(), eventlog.Jobs: linked.New()},
 	}
-}
-
-func kindOf(s event.Stream) eventlog.Kind {
-	if _, ok := s.Target(); ok {
-		return eventlog.Targets
-	}
-	return eventlog.Sessions
 }
 
 // keep ends the open transaction: what it did to the holdings stays.
@@ -86,7 +79,7 @@ func (h *holdings) put(s event.Stream, by eventlog.NodeID, since int64) {
 	case x == nil:
 		x = &holding{stream: s}
 	case x.at != nil:
-		h.free[kindOf(s)].Remove(x.at)
+		h.free[eventlog.KindOf(s)].Remove(x.at)
 		x.at = nil
 	case h.nodes[x.by] != nil:
 		delete(h.nodes[x.by].held, s)
@@ -103,7 +96,7 @@ func (h *holdings) put(s event.Stream, by eventlog.NodeID, since int64) {
 	}
 	x.by = "" // a node that never said that it lives does not hold anything
 	// By age: what is given back goes before what came later.
-	l := h.free[kindOf(s)]
+	l := h.free[eventlog.KindOf(s)]
 	at := l.Back()
 	for at != nil && at.Value.(*holding).since > since {
 		at = at.Prev()
@@ -215,7 +208,7 @@ func (h *holdings) reap(now time.Time) {
 func (m *member) sorted(kind eventlog.Kind) []*holding {
 	var out []*holding
 	for _, x := range m.held {
-		if kind == "" || kindOf(x.stream) == kind {
+		if kind == "" || eventlog.KindOf(x.stream) == kind {
 			out = append(out, x)
 		}
 	}

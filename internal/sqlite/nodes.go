@@ -116,6 +116,13 @@ func (w *writer) seed(ctx context.Context) error {
 	for _, id := range sessions {
 		w.holdings.set(id.Stream(), "", w.holdings.next())
 	}
+	jobs, err := w.s.UnfinishedJobs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range jobs {
+		w.holdings.set(id.Stream(), "", w.holdings.next())
+	}
 	for _, id := range targets {
 		w.holdings.set(id.Stream(), "", w.holdings.next())
 	}

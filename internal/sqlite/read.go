@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/storecore"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // logColumns are the columns that scanLogRow reads.
@@ -59,6 +60,10 @@ func (s *Store) readErr(op string, err error) error {
 	case <-s.queue.Closing():
 		return fmt.Errorf("%s: %w", op, errors.Join(eventlog.ErrClosed, err))
 	default:
+		switch codeOf(err) {
+		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+			err = s.damage(err)
+		}
 		return fmt.Errorf("%s: %w", op, err)
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
@@ -137,6 +138,7 @@ type Store struct {
 	queue   *storecore.Queue[*request]
 	readers *statements
 	tails   *storecore.Tails
+	damaged atomic.Pointer[error] // why nothing is written any more
 
 	// reading counts the long reads that Close waits for.
 	reading  sync.WaitGroup
@@ -155,7 +157,8 @@ var (
 // Open locks the data directory, brings the schema and the derived rows up to
 // date and starts the writer. A directory that is in use gives a *dirlock.Error,
 // a database of a newer version a *NewerError, one on a network file system a
-// *diskfs.NetworkError; then nothing was made or changed.
+// *diskfs.NetworkError, one that is damaged or another program's a *DamagedError;
+// then nothing was made or changed.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -185,7 +188,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // start opens the database and makes it ready. On an error nothing stays open but the lock.
 func (s *Store) start(ctx context.Context) (w *writer, err error) {
 	path := filepath.Join(s.cfg.Dir, DatabaseFile)
-	if err := createFile(path); err != nil {
+	fresh, err := examine(ctx, s.cfg.Dir)
+	if err == nil && fresh {
+		err = createDatabase(ctx, path, s.cfg.Generation)
+	}
+	if err != nil {
 		return nil, err
 	}
 	db, err := sql.Open("sqlite", source(path, "rw", "journal_mode(WAL)", "synchronous("+s.cfg.Sync+")",
@@ -209,6 +216,9 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 		}
 	}()
 	if err := migrate(ctx, conn, s.cfg.Generation); err != nil {
+		return nil, err
+	}
+	if err := identify(ctx, conn); err != nil { // one of an older release has none
 		return nil, err
 	}
 	w = newWriter(s, db, conn)
@@ -252,11 +262,7 @@ func createFile(path string) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return syncDir(filepath.Dir(path))
 }
 
 // source is the name of the database for the driver. Another process may hold

@@ -2,10 +2,15 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // byWriter has the writer do work between two transactions.
@@ -18,8 +23,8 @@ func (s *Store) AddToken(ctx context.Context, t eventlog.TokenRow) error {
 	err := s.byWriter(ctx, func(w *writer) error {
 		return w.inTx(func() error {
 			_, err := w.st.exec(context.Background(),
-				[]byte("INSERT INTO main.tokens (id, name, role, user_id, hash, created_at) VALUES (?, ?, ?, ?, ?, ?)"),
-				t.ID, t.Name, t.Role, t.UserID, t.Hash, event.FormatTime(t.CreatedAt))
+				[]byte("INSERT INTO main.tokens (id, name, role, user_id, hash, created_at, expires_at, last_used) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"),
+				t.ID, t.Name, t.Role, t.UserID, t.Hash, event.FormatTime(t.CreatedAt), storecore.OptionalTime(t.ExpiresAt), storecore.OptionalTime(t.LastUsed))
 			return err
 		}, nil)
 	})
@@ -49,27 +54,60 @@ func (s *Store) DeleteToken(ctx context.Context, id string) error {
 	return nil
 }
 
+// TouchTokens implements eventlog.Tokens.
+func (s *Store) TouchTokens(ctx context.Context, used map[string]time.Time) error {
+	if len(used) == 0 {
+		return nil
+	}
+	err := s.byWriter(ctx, func(w *writer) error {
+		return w.inTx(func() error {
+			for _, id := range slices.Sorted(maps.Keys(used)) {
+				at := event.FormatTime(used[id])
+				if _, err := w.st.exec(context.Background(), []byte("UPDATE main.tokens SET last_used = ? WHERE id = ? AND last_used < ?"), at, id, at); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("touch tokens: %w", err)
+	}
+	return nil
+}
+
 // tokenText is a token as it is stored.
 type tokenText struct {
 	eventlog.TokenRow
-	createdAt string
+	createdAt, expiresAt, lastUsed string
 }
 
 func tokenDest(t *tokenText) []any {
-	return []any{&t.ID, &t.Name, &t.Role, &t.UserID, &t.Hash, &t.createdAt}
+	return []any{&t.ID, &t.Name, &t.Role, &t.UserID, &t.Hash, &t.createdAt, &t.expiresAt, &t.lastUsed}
 }
 
 func (t tokenText) row() (eventlog.TokenRow, error) {
-	var err error
+	var err, expires, used error
 	t.CreatedAt, err = event.ParseTime(t.createdAt)
-	return t.TokenRow, err
+	t.ExpiresAt, expires = storecore.ParseOptional(t.expiresAt)
+	t.LastUsed, used = storecore.ParseOptional(t.lastUsed)
+	return t.TokenRow, errors.Join(err, expires, used)
 }
 
-const tokenQuery = "SELECT id, name, role, user_id, hash, created_at FROM tokens"
+const tokenQuery = "SELECT id, name, role, user_id, hash, created_at, expires_at, last_used FROM tokens"
+
+// TokenByID implements eventlog.Tokens.
+func (s *Store) TokenByID(ctx context.Context, id string) (eventlog.TokenRow, error) {
+	return s.token(ctx, " WHERE id = ?", id)
+}
 
 // TokenByHash implements eventlog.Tokens.
 func (s *Store) TokenByHash(ctx context.Context, hash string) (eventlog.TokenRow, error) {
-	t, err := one(ctx, s, "read token", tokenQuery+" WHERE hash = ?", []any{hash}, tokenDest)
+	return s.token(ctx, " WHERE hash = ?", hash)
+}
+
+func (s *Store) token(ctx context.Context, where, value string) (eventlog.TokenRow, error) {
+	t, err := one(ctx, s, "read token", tokenQuery+where, []any{value}, tokenDest)
 	if err != nil {
 		return eventlog.TokenRow{}, err
 	}

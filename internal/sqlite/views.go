@@ -197,11 +197,14 @@ func (s *Store) Unfinished(ctx context.Context) ([]event.SessionID, error) {
 }
 
 const deliveryQuery = `SELECT delivery_id, target_id, session_id, run_id, user_id, type, status, body, address, lane_seq,
-	created_at, updated_at, next_at, n_attempts, n_cycle, n_open, n_open_epoch, last_code, n_last_status FROM outbox`
+	created_at, updated_at, next_at, cycle_at, n_attempts, n_cycle, n_open, n_open_epoch, last_code, last_class, last_at, n_last_status, n_last_ms, n_delivered,
+	n_replays, resolved_at, resolved_by, resolved_reason FROM outbox`
 
 func deliveryDest(r *eventlog.DeliveryRow) []any {
 	return []any{&r.ID, &r.TargetID, &r.SessionID, &r.RunID, &r.UserID, &r.Type, &r.Status, &r.Body, &r.Address, &r.LaneSeq,
-		&r.CreatedAt, &r.UpdatedAt, &r.NextAt, &r.Attempts, &r.Cycle, &r.Open, &r.OpenEpoch, &r.LastCode, &r.LastStatus}
+		&r.CreatedAt, &r.UpdatedAt, &r.NextAt, &r.CycleAt, &r.Attempts, &r.Cycle, &r.Open, &r.OpenEpoch, &r.LastCode, &r.LastClass, &r.LastAt,
+		&r.LastStatus, &r.LastMS, &r.DeliveredAttempt,
+		&r.Replays, &r.ResolvedAt, &r.ResolvedBy, &r.ResolvedReason}
 }
 
 // Delivery implements eventlog.Views.
@@ -211,21 +214,34 @@ func (s *Store) Delivery(ctx context.Context, id event.DeliveryID) (eventlog.Del
 
 func deliveryList(f eventlog.DeliveryFilter) *storecore.List {
 	l := &storecore.List{Hide: hidden, Kind: "deliveries", From: deliveryQuery, Order: []string{"created_at", "delivery_id"}}
-	// The run narrows most, then the session, a status that is not the usual one, the target.
+	// The run narrows most, then the session, a class of failure, a status that is not the usual one, the target.
 	narrow := f.RunID != ""
 	l.Match("run_id", string(f.RunID))
 	l.Beside("session_id", string(f.SessionID), narrow)
 	narrow = narrow || f.SessionID != ""
-	few := l.Status(f.Status, outbox.Delivered, narrow)
-	narrow = narrow || few
+	if f.Class != "" {
+		l.Beside("last_class", f.Class, narrow)
+		if !narrow { // the condition of the index
+			l.Where = append(l.Where, "last_class <> ''")
+		}
+		narrow = true
+	}
+	if f.Tried && !narrow { // of any number that wait the few that failed
+		l.Match("status", f.Status)
+		l.Where = append(l.Where, "last_code <> ''")
+		narrow = true
+	} else {
+		few := l.Status(f.Status, outbox.Delivered, narrow)
+		narrow = narrow || few
+		if f.Tried {
+			l.Where = append(l.Where, "last_code <> ''")
+		}
+		if f.Untried {
+			l.Where = append(l.Where, "last_code = ''")
+		}
+	}
 	l.Beside("target_id", string(f.TargetID), narrow)
 	l.Beside("user_id", f.UserID, narrow || f.TargetID != "")
-	if f.Tried {
-		l.Where = append(l.Where, "n_attempts > 0")
-	}
-	if f.Untried {
-		l.Where = append(l.Where, "n_attempts = 0")
-	}
 	l.MadeAt("created_at", f.Range)
 	return l
 }

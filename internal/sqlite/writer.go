@@ -11,8 +11,6 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
-	driver "modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // request is what waits for the writer: an append, something that rides in a
@@ -76,7 +74,7 @@ func (w *writer) run() {
 		case batch == nil:
 			w.forgetStep()
 		case batch[0].work != nil:
-			batch[0].err = batch[0].work(w)
+			batch[0].err = w.s.trouble(batch[0].work(w))
 			close(batch[0].done)
 		default:
 			w.commit(batch)
@@ -104,38 +102,25 @@ func (w *writer) end() {
 // its appends is tried alone, so that only the guilty fails.
 func (w *writer) commit(batch []*request) {
 	err := w.attempt(batch)
-	if err == nil || len(batch) == 1 {
+	if err == nil || len(batch) == 1 || errors.Is(err, eventlog.ErrDamaged) {
 		for _, r := range batch {
-			r.finish(err)
+			w.finish(r, err)
 		}
 		return
 	}
 	for i := range batch {
 		alone := batch[i : i+1]
-		alone[0].finish(w.attempt(alone))
+		w.finish(alone[0], w.attempt(alone))
 	}
 }
 
 // finish tells who waits. failed is the failure of the transaction; the
 // append's own refusal stands in r already.
-func (r *request) finish(failed error) {
+func (w *writer) finish(r *request, failed error) {
 	if failed != nil {
-		r.stamps, r.err = nil, fmt.Errorf("append: %w", malformed(failed))
+		r.stamps, r.err = nil, fmt.Errorf("append: %w", malformed(w.s.trouble(failed)))
 	}
 	close(r.done)
-}
-
-// malformed tells what the database refuses for what it is (rows that exist
-// already, a value that is too large) from trouble that passes.
-func malformed(err error) error {
-	var e *driver.Error
-	if errors.As(err, &e) {
-		switch e.Code() & 0xff {
-		case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH:
-			return eventlog.Malformed(err, "the database refuses it")
-		}
-	}
-	return err
 }
 
 // attempt runs one transaction over the appends of a batch. Refused ones get
@@ -211,6 +196,9 @@ func batchOf(batch []*request, began time.Time, failed error) Batch {
 func (w *writer) inTx(f func() error, committed func()) error {
 	clear(w.staged)
 	w.rows = w.rows[:0]
+	if err := w.s.Damaged(); err != nil {
+		return err
+	}
 	if err := w.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package storecore
 
 import (
 	"encoding/base64"
+	"strconv"
 	"strings"
 	"time"
 
@@ -150,4 +151,24 @@ func DecodeCursor(kind, cursor string, n int) ([]string, error) {
 		return nil, bad
 	}
 	return parts[1:], nil
+}
+
+// AttemptsKind is the first part of a cursor of attempts.
+const AttemptsKind = "attempts"
+
+// AttemptsAfter is the page of a list of attempts: its size, and the number
+// behind which it begins.
+func AttemptsAfter(p eventlog.Page) (limit int, after int64, err error) {
+	limit = LimitOf(p)
+	if p.Cursor == "" {
+		return limit, 0, nil
+	}
+	parts, err := DecodeCursor(AttemptsKind, p.Cursor, 1)
+	if err != nil {
+		return limit, 0, err
+	}
+	if after, err = strconv.ParseInt(parts[0], 10, 64); err != nil {
+		return limit, 0, problem.New(problem.Invalid, "invalid_cursor", "the cursor is not one that this list gave").Because(err)
+	}
+	return limit, after, nil
 }

@@ -63,6 +63,8 @@ func References(data event.Data) []Reference {
 		add(event.BlobSealed, d.State)
 	case *event.DeliveryEnqueued:
 		add(event.BlobDelivery, d.Body, d.Address)
+	case *event.DeliveryAttemptFailed:
+		add(event.BlobDelivery, d.Excerpt)
 	}
 	return list
 }

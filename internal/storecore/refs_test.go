@@ -20,7 +20,7 @@ var namedRefs = map[string]event.BlobKind{
 	"RunCreated.Toolset": event.BlobToolset, "IdempotencyKey.Contract": event.BlobContract,
 	"TextEnded.State": event.BlobSealed, "ToolRequested.State": event.BlobSealed, "ToolCompleted.State": event.BlobSealed, "ToolFailed.State": event.BlobSealed,
 	"ReasoningEnded.State": event.BlobSealed, "ToolCompleted.OutputPaths": event.BlobContent,
-	"DeliveryEnqueued.Body": event.BlobDelivery, "DeliveryEnqueued.Address": event.BlobDelivery,
+	"DeliveryEnqueued.Body": event.BlobDelivery, "DeliveryEnqueued.Address": event.BlobDelivery, "DeliveryAttemptFailed.Excerpt": event.BlobDelivery,
 }
 
 // filled gives every string of v a value of its own and notes those that are

@@ -93,9 +93,24 @@ func deliveryRows(e *event.Event, now string) []derived.Change {
 	}
 	switch d := e.Data.(type) {
 	case *event.DeliveryEnqueued:
-		return []derived.Change{change(derived.Outbox, derived.Insert, key(d.DeliveryID), "lane_seq", e.Seq, "session_id", string(e.SessionID),
+		out := []derived.Change{}
+		if e.Seq == 1 {
+			out = append(out, change(derived.Targets, derived.Insert, key("")[:1], "user_id", e.UserID, "type", d.Type, "created_at", now))
+		}
+		return append(out, change(derived.Outbox, derived.Insert, key(d.DeliveryID), "lane_seq", e.Seq, "session_id", string(e.SessionID),
 			"run_id", string(e.RunID), "user_id", e.UserID, "type", d.Type, "status", "pending", "body", d.Body, "address", d.Address,
-			"created_at", now, "updated_at", now)}
+			"created_at", now, "updated_at", now, "next_at", now))
+	case *event.DeliveryAttemptFailed:
+		attempt := append(key(d.DeliveryID), derived.Col{Name: "n_attempt", Value: int64(d.Attempt)})
+		return []derived.Change{change(derived.Attempts, derived.Insert, attempt, "code", d.Code, "n_status", int64(d.Status), "n_duration_ms", d.DurationMS, "ended_at", now),
+			change(derived.Outbox, derived.Set, key(d.DeliveryID), "last_code", d.Code),
+			change(derived.Targets, derived.Add, key("")[:1], "n_failures", 1), change(derived.Targets, derived.Set, key("")[:1], "last_code", d.Code)}
+	case *event.TargetCircuitOpened:
+		return []derived.Change{change(derived.Targets, derived.Set, key("")[:1], "circuit", "open", "open_until", d.Until)}
+	case *event.TargetPaused:
+		return []derived.Change{change(derived.Targets, derived.Set, key("")[:1], "n_paused", 1, "paused_at", now, "paused_by", d.Actor, "pause_reason", d.Reason)}
+	case *event.TargetResumed:
+		return []derived.Change{change(derived.Targets, derived.Set, key("")[:1], "n_paused", 0, "resumed_at", now)}
 	case *event.DeliveryAttemptStarted:
 		return []derived.Change{change(derived.Outbox, derived.Add, key(d.DeliveryID), "n_attempts", 1),
 			change(derived.Outbox, derived.Set, key(d.DeliveryID), "n_open", int64(d.Attempt), "n_open_epoch", e.Epoch)}

@@ -22,6 +22,7 @@ type Store interface {
 	eventlog.Log
 	eventlog.Views
 	eventlog.Tokens
+	eventlog.Secrets
 	eventlog.Assets
 	eventlog.Snapshots
 	eventlog.Nodes
@@ -87,6 +88,7 @@ func Run(t *testing.T, open Opener) {
 		{"append and read", testAppendRead},
 		{"concurrent appenders leave no gap", testConcurrent},
 		{"two streams, all or nothing", testTwoStreams},
+		{"one stream, several sessions", testFollows},
 		{"head moved", testHeadMoved},
 		{"fence and claim", testFence},
 		{"conditions", testConditions},
@@ -117,9 +119,15 @@ func Run(t *testing.T, open Opener) {
 		{"run view", testRuns},
 		{"delivery view", testDeliveries},
 		{"target view", testTargets},
+		{"a look into a lane", testAhead},
+		{"attempts, and how targets fare", testAttempts},
 		{"backlog", testBacklog},
 		{"cursors", testCursors},
 		{"tokens", testTokens},
+		{"secrets", testSecrets},
+		{"list of secrets", testSecretList},
+		{"secrets under several keys", testSecretKeys},
+		{"one version of a secret is written once", testSecretRace},
 		{"assets", testAssets},
 		{"uses of assets", testAssetUses},
 		{"assets used and collected at once", testAssetRace},

@@ -303,7 +303,7 @@ func collect[T any](rows []T, id func(T) string) []string {
 func testTokens(t *testing.T, s *suite) {
 	at := time.Date(2026, 11, 1, 12, 0, 0, 123000, time.UTC)
 	first := eventlog.TokenRow{ID: "tok_1", Name: "one", Role: "admin", UserID: "ann", Hash: "h1", CreatedAt: at}
-	second := eventlog.TokenRow{ID: "tok_0", Name: "two", Role: "client", Hash: "h2", CreatedAt: at.Add(time.Second)}
+	second := eventlog.TokenRow{ID: "tok_0", Name: "two", Role: "client", Hash: "h2", CreatedAt: at.Add(time.Second), ExpiresAt: at.Add(time.Minute)}
 	for _, row := range []eventlog.TokenRow{second, first} {
 		if err := s.AddToken(t.Context(), row); err != nil {
 			t.Fatal(err)
@@ -320,6 +320,26 @@ func testTokens(t *testing.T, s *suite) {
 	_, err := s.TokenByHash(t.Context(), "h3")
 	refused(t, err, eventlog.ErrNotFound)
 	if got, err := s.ListTokens(t.Context()); err != nil || !slices.Equal(got, []eventlog.TokenRow{first, second}) {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := s.TokenByID(t.Context(), "tok_1"); err != nil || got != first {
+		t.Errorf("%+v %v", got, err)
+	}
+	_, err = s.TokenByID(t.Context(), "tok_9")
+	refused(t, err, eventlog.ErrNotFound)
+
+	// A use moves forwards only, and passes over what is gone.
+	used := at.Add(time.Hour)
+	for _, u := range []map[string]time.Time{nil, {"tok_0": used, "tok_9": used}, {"tok_0": used.Add(-time.Minute)}} {
+		if err := s.TouchTokens(t.Context(), u); err != nil {
+			t.Error(err)
+		}
+	}
+	second.LastUsed = used
+	if got, err := s.TokenByHash(t.Context(), "h2"); err != nil || got != second {
+		t.Errorf("%+v, want %+v: %v", got, second, err)
+	}
+	if got, err := s.TokenByID(t.Context(), "tok_1"); err != nil || got != first {
 		t.Errorf("%+v %v", got, err)
 	}
 	if err := s.DeleteToken(t.Context(), "tok_1"); err != nil {

@@ -72,6 +72,16 @@ func NewKey(random io.Reader) (private, public string, err error) {
 	return privatePrefix + base64.StdEncoding.EncodeToString(key.private), key.Public(), nil
 }
 
+// texts are the forms in which the key may be written down.
+func (k Key) texts() []string {
+	if k.private == nil {
+		text := base64.StdEncoding.EncodeToString(k.secret)
+		return []string{secretPrefix + text, text, string(k.secret)}
+	}
+	whole, seed := base64.StdEncoding.EncodeToString(k.private), base64.StdEncoding.EncodeToString(k.private.Seed())
+	return []string{privatePrefix + whole, whole, privatePrefix + seed, seed, string(k.private), string(k.private.Seed())}
+}
+
 // Public is the public half of an ed25519 key, whpk_…; empty of a shared secret.
 func (k Key) Public() string {
 	if k.private == nil {

@@ -24,8 +24,12 @@ const (
 	// DefaultTimeout bounds one attempt, the answer's body included.
 	DefaultTimeout = 15 * time.Second
 
-	maxDrain  = 64 << 10    // bytes of an answer that are read, to keep the connection
-	drainTime = time.Second // how long that may take
+	// DefaultMaxResponse bounds what is read of an answer's body.
+	DefaultMaxResponse = 64 << 10
+	// DefaultMaxExcerpt bounds what is kept of it.
+	DefaultMaxExcerpt = 8 << 10
+
+	drainTime = time.Second // how long the reading of a body may take
 )
 
 // Request is one attempt of a delivery. ID and Body are the same at every
@@ -39,6 +43,9 @@ type Request struct {
 	Timestamp time.Time
 	Media     string            // of the body; empty: application/json
 	Fixed     map[string]string // headers of the format, which win over the user's
+	// Private lists what is secret besides URL, Headers and Secret, so that it
+	// does not stand in an excerpt, though the receiver sends it back.
+	Private []string
 }
 
 // Outcome is what became of an attempt: delivered (Failed is nil), or not.
@@ -68,13 +75,14 @@ type Failure struct {
 	// RetryAfter is how long the receiver asked to wait, at most
 	// MaxRetryAfter; 0 when it did not ask.
 	RetryAfter time.Duration
-	// Permanent says that another attempt cannot help: the receiver refused
-	// this body (a 4xx other than 408, 425 and 429), or the request cannot be
-	// sent at all. The delivery is parked at once, where a person sees it and
-	// replays it when the receiver is mended. Every other failure may heal, a
-	// redirect and a refused address among them: the name may come to point
-	// elsewhere.
+	// Permanent says that the request cannot be sent at all, now or later. What
+	// an answer means is not said here: see Outcome.Status.
 	Permanent bool
+	// Gone says that the receiver is gone for good (410).
+	Gone bool
+	// Excerpt is the beginning of the answer's body, valid UTF-8, bounded, with
+	// what was sent of secrets taken out; empty when there was none.
+	Excerpt []byte
 	// Detail is a short fixed text, safe to show. It holds nothing of the
 	// receiver's answer and neither address nor secret.
 	Detail string
@@ -84,10 +92,15 @@ type Failure struct {
 type Config struct {
 	Timeout time.Duration // of one attempt; 0: DefaultTimeout
 	Version string        // of the daemon, for User-Agent; empty: dev
+	// MaxRetryAfter is the longest wait that a receiver can ask for; 0: MaxRetryAfter.
+	MaxRetryAfter time.Duration
+	MaxResponse   int64 // bytes that are read of an answer's body; 0: DefaultMaxResponse
+	MaxExcerpt    int   // bytes that are kept of it; 0: DefaultMaxExcerpt
 }
 
 // Sender sends attempts. It is safe for concurrent use.
 type Sender struct {
+	config    Config
 	client    *http.Client
 	userAgent string
 }
@@ -100,7 +113,16 @@ func NewSender(config Config, guard *netguard.Guard) *Sender {
 	if config.Version == "" {
 		config.Version = "dev"
 	}
-	return &Sender{client: guard.Client(config.Timeout), userAgent: "holdfast/" + config.Version}
+	if config.MaxRetryAfter <= 0 {
+		config.MaxRetryAfter = MaxRetryAfter
+	}
+	if config.MaxResponse <= 0 {
+		config.MaxResponse = DefaultMaxResponse
+	}
+	if config.MaxExcerpt <= 0 {
+		config.MaxExcerpt = DefaultMaxExcerpt
+	}
+	return &Sender{config: config, client: guard.Client(config.Timeout), userAgent: "holdfast/" + config.Version}
 }
 
 // Close ends idle connections. Call it after the last Send has returned.
@@ -119,13 +141,20 @@ func (s *Sender) Send(ctx context.Context, r Request) Outcome {
 	if err != nil {
 		return Outcome{Failed: failed(ctx, err)}
 	}
-	// The body is dropped; what is read of it only frees the connection for
-	// the next attempt, and a receiver that drips must not hold this one.
+	f := answered(resp, s.config.MaxRetryAfter)
+	// A receiver that drips must not hold this attempt. What is read past the
+	// excerpt only frees the connection for the next.
 	stop := time.AfterFunc(drainTime, cancel)
-	_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
+	body := io.LimitReader(resp.Body, s.config.MaxResponse)
+	if f != nil {
+		// Cut where a secret cannot be cut in two and so be missed.
+		text, _ := io.ReadAll(io.LimitReader(body, int64(s.config.MaxExcerpt)+maxPrivate))
+		f.Excerpt = excerpt(text, s.config.MaxExcerpt, private(&r, req))
+	}
+	_, _ = io.Copy(io.Discard, body)
 	stop.Stop()
 	_ = resp.Body.Close()
-	return Outcome{Status: resp.StatusCode, Failed: answered(resp)}
+	return Outcome{Status: resp.StatusCode, Failed: f}
 }
 
 // prepare makes the HTTP request. net/http may send it a second time only when
@@ -169,26 +198,16 @@ func (s *Sender) prepare(ctx context.Context, r Request) (*http.Request, *Failur
 	return req, nil
 }
 
-// refuses says whether a status is the receiver's last word on this body:
-// every 4xx but those that ask to come again.
-func refuses(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return false
-	}
-	return status >= 400 && status < 500
-}
-
 // answered judges an answer by its status.
-func answered(resp *http.Response) *Failure {
+func answered(resp *http.Response, limit time.Duration) *Failure {
 	status := resp.StatusCode
 	if status >= 200 && status < 300 {
 		return nil
 	}
 	f := &Failure{
 		Code:       "http_" + strconv.Itoa(status),
-		RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now(), MaxRetryAfter),
-		Permanent:  refuses(status),
+		RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now(), limit),
+		Gone:       status == http.StatusGone,
 		Detail:     fmt.Sprintf("the receiver answered with status %d", status),
 	}
 	if status >= 300 && status < 400 {

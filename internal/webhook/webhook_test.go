@@ -68,7 +68,7 @@ func one(t *testing.T, c net.Conn) (*http.Request, []byte) {
 
 func request() Request {
 	return Request{
-		URL: "http://hook.test/in?t=hunter2", ID: "dlv_1", Body: []byte(`{"count":3,"status":"ok"}`), Keys: []Key{HMACKey(testSecret)}, Timestamp: time.Now(),
+		URL: "http://hook.test/in?t=hunter22", ID: "dlv_1", Body: []byte(`{"count":3,"status":"ok"}`), Keys: []Key{HMACKey(testSecret)}, Timestamp: time.Now(),
 		Headers: map[string]string{"X-Tenant": "acme"},
 	}
 }
@@ -138,31 +138,30 @@ func TestAttemptsAreRecognisable(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
-			line      string
-			code      string
-			permanent bool
-			after     time.Duration
+			line  string
+			code  string
+			after time.Duration
 		}{
-			{"200 OK", "", false, 0},
-			{"201 Created", "", false, 0},
-			{"204 No Content", "", false, 0},
-			{"299 Odd\r\nRetry-After: 5", "", false, 0},
-			{"300 Choices", "redirect", false, 0},
-			{"302 Found\r\nLocation: http://169.254.169.254/", "redirect", false, 0}, // C60
-			{"304 Not Modified", "redirect", false, 0},
-			{"307 Temporary Redirect\r\nLocation: http://hook.test/2", "redirect", false, 0},
-			{"400 Bad Request", "http_400", true, 0},
-			{"401 Unauthorized", "http_401", true, 0},
-			{"404 Not Found", "http_404", true, 0},
-			{"408 Request Timeout", "http_408", false, 0},
-			{"410 Gone", "http_410", true, 0},
-			{"422 Unprocessable", "http_422", true, 0},
-			{"425 Too Early", "http_425", false, 0},
-			{"429 Slow\r\nRetry-After: 7", "http_429", false, 7 * time.Second},
-			{"429 Slow\r\nRetry-After: -7", "http_429", false, 0},
-			{"503 Down\r\nRetry-After: 31536000", "http_503", false, time.Hour},
-			{"507 Full", "http_507", false, 0},
-			{"999 Odd", "http_999", false, 0},
+			{"200 OK", "", 0},
+			{"201 Created", "", 0},
+			{"204 No Content", "", 0},
+			{"299 Odd\r\nRetry-After: 5", "", 0},
+			{"300 Choices", "redirect", 0},
+			{"302 Found\r\nLocation: http://169.254.169.254/", "redirect", 0}, // C60
+			{"304 Not Modified", "redirect", 0},
+			{"307 Temporary Redirect\r\nLocation: http://hook.test/2", "redirect", 0},
+			{"400 Bad Request", "http_400", 0},
+			{"401 Unauthorized", "http_401", 0},
+			{"404 Not Found", "http_404", 0},
+			{"408 Request Timeout", "http_408", 0},
+			{"410 Gone", "http_410", 0},
+			{"422 Unprocessable", "http_422", 0},
+			{"425 Too Early", "http_425", 0},
+			{"429 Slow\r\nRetry-After: 7", "http_429", 7 * time.Second},
+			{"429 Slow\r\nRetry-After: -7", "http_429", 0},
+			{"503 Down\r\nRetry-After: 31536000", "http_503", time.Hour},
+			{"507 Full", "http_507", 0},
+			{"999 Odd", "http_999", 0},
 		} {
 			p := &pipes{serve: func(_ int, c net.Conn) {
 				one(t, c)
@@ -173,7 +172,7 @@ func TestStatuses(t *testing.T) {
 				t.Errorf("%s: %+v", test.line, o)
 				continue
 			}
-			if f := o.Failed; f != nil && (f.Code != test.code || f.Permanent != test.permanent || f.RetryAfter != test.after) {
+			if f := o.Failed; f != nil && (f.Code != test.code || f.Permanent || f.Gone != (o.Status == 410) || f.RetryAfter != test.after) {
 				t.Errorf("%s: %+v", test.line, f)
 			}
 			if p.dials.Load() != 1 {
@@ -235,7 +234,7 @@ func TestReceiversThatMisbehave(t *testing.T) {
 			code := ""
 			if o.Failed != nil {
 				code = o.Failed.Code
-				if o.Failed.Permanent || strings.Contains(o.Failed.Detail, "hunter2") { // I-33
+				if o.Failed.Permanent || strings.Contains(o.Failed.Detail, "hunter22") { // I-33
 					t.Errorf("%s: %+v", test.name, o.Failed)
 				}
 			}
@@ -305,17 +304,17 @@ func TestUnsendableRequests(t *testing.T) {
 	s := NewSender(Config{}, g)
 	defer s.Close()
 	for name, change := range map[string]func(*Request){
-		"url":     func(r *Request) { r.URL = "ftp://hunter2/" },
-		"user":    func(r *Request) { r.URL = "http://u:hunter2@h/" },
+		"url":     func(r *Request) { r.URL = "ftp://hunter22/" },
+		"user":    func(r *Request) { r.URL = "http://u:hunter22@h/" },
 		"id":      func(r *Request) { r.ID = "dlv.1" },
 		"no id":   func(r *Request) { r.ID = "" },
 		"secret":  func(r *Request) { r.Keys = nil },
-		"headers": func(r *Request) { r.Headers = map[string]string{"Host": "hunter2"} },
+		"headers": func(r *Request) { r.Headers = map[string]string{"Host": "hunter22"} },
 	} {
 		r := request()
 		change(&r)
 		o := s.Send(t.Context(), r)
-		if o.Delivered() || o.Failed.Code != CodeInvalid || !o.Failed.Permanent || strings.Contains(o.Failed.Detail, "hunter2") {
+		if o.Delivered() || o.Failed.Code != CodeInvalid || !o.Failed.Permanent || strings.Contains(o.Failed.Detail, "hunter22") {
 			t.Errorf("%s: %+v", name, o.Failed)
 		}
 	}

@@ -190,7 +190,7 @@ func (m *Model) key() (string, error) {
 	}
 	key, err := m.cfg.APIKey()
 	if err != nil {
-		return "", llm.Errorf(llm.Auth, "the API key cannot be read").Because(err)
+		return "", wire.NoKey(err)
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return "", llm.Errorf(llm.Auth, "the API key holds characters that no key has")

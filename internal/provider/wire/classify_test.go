@@ -272,3 +272,18 @@ func readField(t *testing.T, name string, v any) {
 		t.Fatal(err)
 	}
 }
+
+// FuzzRetryAfter feeds what a vendor says of when to come back: never negative,
+// never past the bound.
+func FuzzRetryAfter(f *testing.F) {
+	for _, s := range []string{"", "1", "-1", "1.5", "1e9", "Wed, 21 Oct 2015 07:28:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "99999999999999999999999999999999", "..", "0.0000000001"} {
+		f.Add(s, s)
+	}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, ms, text string) {
+		h := http.Header{"Retry-After-Ms": {ms}, "Retry-After": {text}}
+		if d := RetryAfter(h, now); d < 0 || d > MaxRetryAfter {
+			t.Fatalf("%q %q: %s", ms, text, d)
+		}
+	})
+}

@@ -15,11 +15,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/netguard"
 )
 
 // The defaults of Limits. A model on the user's own machine may read a long
@@ -37,15 +39,14 @@ type Limits struct {
 	Idle      time.Duration // between two pieces of the body; comments count as life
 }
 
-// NewTransport makes the transport for vendors: a proxy from the environment
-// is used (vendors are public and named by the operator, and many networks
-// have no other way out), connections are kept, compression is not asked for
-// since it holds streams back.
-func NewTransport() *http.Transport {
-	dialer := &net.Dialer{Timeout: DefaultConnect, KeepAlive: 30 * time.Second}
+// NewTransport makes the transport for vendors, whose connections guard makes.
+// proxy says by which proxy a request goes; nil: by none, also where the
+// environment names one, since the guard would see only that. Connections are
+// kept, compression is not asked for since it holds streams back.
+func NewTransport(guard *netguard.Guard, proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dialer.DialContext,
+		Proxy:                  proxy,
+		DialContext:            guard.DialContext,
 		TLSHandshakeTimeout:    DefaultConnect,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2:      true,
@@ -56,21 +57,30 @@ func NewTransport() *http.Transport {
 	}
 }
 
+// public reaches public addresses only.
+var public = sync.OnceValue(func() http.RoundTripper {
+	guard, err := netguard.New(netguard.Config{DialTimeout: DefaultConnect})
+	if err != nil {
+		panic(err) // there is nothing in it that could be wrong
+	}
+	return NewTransport(guard, nil)
+})
+
 // Client sends requests under time limits. It is safe for concurrent use.
 type Client struct {
 	http   *http.Client
 	limits Limits
 }
 
-// NewClient takes the given client's transport, or a NewTransport when it is
-// nil. Redirects are never followed and cookies never kept, whatever the given
+// NewClient takes the given client's transport; when it is nil, one that reaches
+// public addresses only. Redirects are never followed and cookies never kept, whatever the given
 // client would do: a request holds a credential and the user's text.
 func NewClient(base *http.Client, limits Limits) *Client {
 	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if base != nil {
 		c.Transport, c.Timeout = base.Transport, base.Timeout
 	} else {
-		c.Transport = NewTransport()
+		c.Transport = public()
 	}
 	if limits.FirstByte <= 0 {
 		limits.FirstByte = DefaultFirstByte
@@ -101,7 +111,8 @@ type Answer struct {
 
 var errStalled = errors.New("time limit passed")
 
-// Do sends one request, once. Its errors are *llm.Error of class transport, or
+// Do sends one request, once. Its errors are *llm.Error of class transport, of
+// class invalid request when the guard refuses the address, or
 // of class aborted with ctx's error in the chain when ctx ended. The caller
 // closes the answer.
 func (c *Client) Do(ctx context.Context, req *http.Request) (*Answer, error) {
@@ -117,6 +128,9 @@ func (c *Client) Do(ctx context.Context, req *http.Request) (*Answer, error) {
 		}
 		if errors.Is(cause, errStalled) {
 			return nil, llm.Errorf(llm.Transport, "the vendor gave no answer within %s", c.limits.FirstByte).Because(err)
+		}
+		if why := netguard.Refusal(err); why != "" { // a person must change something; the next attempt finds the same
+			return nil, llm.Errorf(llm.InvalidRequest, "the vendor was not asked: %s", why).Because(err)
 		}
 		return nil, llm.Errorf(llm.Transport, "%s", reach(err)).Because(err)
 	}

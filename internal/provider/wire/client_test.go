@@ -162,7 +162,7 @@ func TestClientReach(t *testing.T) {
 	}
 	for url, want := range tests {
 		req, _ := http.NewRequest("POST", url, nil)
-		_, err := NewClient(nil, Limits{}).Do(t.Context(), req)
+		_, err := NewClient(&http.Client{Transport: http.DefaultTransport}, Limits{}).Do(t.Context(), req)
 		e := llm.AsError(err)
 		if e.Class != llm.Transport || e.Message != want {
 			t.Errorf("%s: %v, want %s", url, err, want)
@@ -194,7 +194,7 @@ func TestReadAllIsBounded(t *testing.T) {
 	}))
 	defer s.Close()
 	req, _ := http.NewRequest("GET", s.URL, nil)
-	a, err := NewClient(nil, Limits{}).Do(t.Context(), req)
+	a, err := NewClient(&http.Client{Transport: http.DefaultTransport}, Limits{}).Do(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}

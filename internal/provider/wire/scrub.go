@@ -7,6 +7,8 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/secret"
 )
 
 // MaxMessage is the most of a vendor's words that an error holds, in bytes.
@@ -28,11 +30,12 @@ func Safe(text string, secrets ...string) string {
 	if isHTML("", []byte(text)) || strings.Contains(text, "</") {
 		return ""
 	}
-	for _, secret := range secrets {
-		if len(secret) >= 4 { // shorter ones are placeholders, and are in many words
-			text = strings.ReplaceAll(text, secret, redacted)
+	for _, s := range secrets {
+		if len(s) >= 4 { // shorter ones are placeholders, and are in many words
+			text = strings.ReplaceAll(text, s, redacted)
 		}
 	}
+	text = secret.NewScrubber(secrets...).Text(text) // in other forms
 	text = credential.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), redacted)
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) {
@@ -41,6 +44,14 @@ func Safe(text string, secrets ...string) string {
 		return r
 	}, text)
 	return cut(strings.Join(strings.Fields(text), " "), MaxMessage)
+}
+
+// NoKey is the error of a key that cannot be had. Nothing was sent.
+func NoKey(err error) error {
+	if problem.Is(err, "secret_not_for_host") {
+		return llm.Errorf(llm.Auth, "the API key is not bound to the vendor's host (secret_not_for_host); nothing was sent").Because(err)
+	}
+	return llm.Errorf(llm.Auth, "the API key cannot be read").Because(err)
 }
 
 // Redact takes the given secrets out of an *llm.Error that was made without
@@ -52,9 +63,11 @@ func Redact(err error, secrets ...string) error {
 		return err
 	}
 	clean := *e
-	for _, secret := range secrets {
-		clean.Message, clean.Code = without(clean.Message, secret), without(clean.Code, secret)
+	for _, s := range secrets {
+		clean.Message, clean.Code = without(clean.Message, s), without(clean.Code, s)
 	}
+	others := secret.NewScrubber(secrets...)
+	clean.Message, clean.Code = cut(others.Text(clean.Message), MaxMessage), others.Text(clean.Code)
 	if clean.Message == e.Message && clean.Code == e.Code {
 		return err
 	}

@@ -1,0 +1,99 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
+)
+
+func attemptRoutes() []route {
+	return []route{
+		{method: "GET", path: "/v1/deliveries/{d}/attempts", id: "listAttempts", role: reader, summary: "List the attempts of a delivery, in their order",
+			notes:  "Those before a replay too. Of a failed one `excerpt` is the beginning of what was answered.",
+			params: []param{pLimit, pCursor},
+			action: plain(listAttempts), answers: []answer{gives[api.List[api.Attempt]](200, "A page.")}},
+	}
+}
+
+// listAttempts joins what the rows of attempts keep with what the row of the
+// delivery tells: the attempt by which it was delivered, and the one in flight.
+func listAttempts(c *call) error {
+	page, err := c.page()
+	if err != nil {
+		return err
+	}
+	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, event.DeliveryID(c.r.PathValue("d")))
+	if err != nil {
+		return err
+	}
+	limit, after, err := storecore.AttemptsAfter(page)
+	if err != nil {
+		return err
+	}
+	rows, next, err := c.cfg.Store.Attempts(c.ctx(), row.TargetID, row.ID, page)
+	if err != nil {
+		return err
+	}
+	out := api.List[api.Attempt]{Items: []api.Attempt{}, NextCursor: next}
+	for i := range rows {
+		item, err := c.attempt(&row, &rows[i])
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, item)
+	}
+	if next != "" {
+		return c.json(http.StatusOK, out)
+	}
+	for _, last := range rest(&row) {
+		switch {
+		case last.Number <= after:
+		case len(out.Items) == limit:
+			out.NextCursor = storecore.EncodeCursor(storecore.AttemptsKind, []string{strconv.FormatInt(out.Items[limit-1].Number, 10)})
+			return c.json(http.StatusOK, out)
+		default:
+			item, err := c.attempt(&row, &last)
+			if err != nil {
+				return err
+			}
+			out.Items = append(out.Items, item)
+		}
+	}
+	return c.json(http.StatusOK, out)
+}
+
+// rest are the attempts that have no rows of their own.
+func rest(row *eventlog.DeliveryRow) (list []eventlog.AttemptRow) {
+	if row.DeliveredAttempt > 0 {
+		list = append(list, eventlog.AttemptRow{Number: row.DeliveredAttempt, EndedAt: row.LastAt, Status: row.LastStatus, DurationMS: row.LastMS})
+	}
+	if row.Open > 0 {
+		list = append(list, eventlog.AttemptRow{Number: row.Open})
+	}
+	return list
+}
+
+func (c *call) attempt(row *eventlog.DeliveryRow, a *eventlog.AttemptRow) (api.Attempt, error) {
+	var t times
+	out := api.Attempt{Number: a.Number, Outcome: api.AttemptDelivered, Code: a.Code, Class: a.Class, Status: a.Status,
+		EndedAt: t.maybe(a.EndedAt), DurationMS: a.DurationMS, NextAt: t.maybe(a.RetryAt)}
+	switch {
+	case a.EndedAt == "":
+		out.Outcome = api.AttemptInFlight
+	case a.Code != "":
+		out.Outcome = api.AttemptFailed
+	}
+	if a.Excerpt != "" {
+		text, _, err := c.cfg.Store.Blob(c.ctx(), row.SessionID, a.Excerpt)
+		if err != nil && !errors.Is(err, eventlog.ErrErased) && !errors.Is(err, eventlog.ErrNotFound) {
+			return out, err
+		}
+		out.Excerpt = string(text)
+	}
+	return out, t.err
+}

@@ -1,0 +1,199 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/job"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+)
+
+// letterRoutes are what people do with dead letters, one by one and in numbers.
+func letterRoutes() []route {
+	return []route{
+		{method: "POST", path: "/v1/deliveries/replay", id: "replayDeliveries", role: operator, summary: "Send many dead letters again",
+			notes: "`filter` says which, and must have a member. With `dry_run` nothing is replayed: the answer has the exact set, and a `plan_token` with which the same caller " +
+				"replays it within `delivery.plan_time` (15 minutes). When the set is not the same any more this is a conflict (`plan_drifted`), and `issues` say what came, went or changed. " +
+				"The work is a job: it goes on over restarts, at `delivery.replay_rate` replays a second to one target (10), and can be cancelled. More than `limit` are cut off, and `truncated` says so. " +
+				"A token is used once; used again it answers with the job that it started.",
+			action: takes(replayDeliveries), answers: []answer{gives[api.Job](202, "The job; Location names it."), gives[api.ReplayPlan](200, "Of a dry run: the set.")}, fails: []int{409}},
+		{method: "POST", path: "/v1/deliveries/{d}/replay", id: "replayDelivery", role: operator, summary: "Send a delivery again",
+			notes: "A dead letter joins the tail of its target's lane with the same id and the same bytes, and a new budget of attempts and time. " +
+				"With `force`, which wants a reason, so does one that was replayed already (`already_replayed`), resolved (`delivery_resolved`) or delivered; it is audited. Nothing overrides erased content, an address that may not be used, or an attempt in flight.",
+			action: takes(replayDelivery), answers: []answer{gives[api.Delivery](202, "The delivery as it is now.")}, fails: []int{409, 410}},
+		{method: "POST", path: "/v1/deliveries/{d}/resolve", id: "resolveDelivery", role: operator, summary: "Say that a delivery is done with",
+			notes: "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`). " +
+				"Said again it changes nothing: the first reason stays.",
+			action: takes(resolveDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}, fails: []int{409, 410}},
+		{method: "GET", path: "/v1/jobs", id: "listJobs", role: reader, summary: "List jobs, newest first",
+			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`planned`, `running`, `cancelling`, `completed` or `cancelled`."}, pSince, pUntil, pOrder},
+			action: plain(listJobs), answers: []answer{gives[api.List[api.Job]](200, "A page.")}},
+		{method: "GET", path: "/v1/jobs/{j}", id: "getJob", role: reader, summary: "Read how a job stands",
+			action: plain(getJob), answers: []answer{gives[api.Job](200, "The job as it is now.")}},
+		{method: "GET", path: "/v1/jobs/{j}/deliveries", id: "listJobDeliveries", role: reader, summary: "List the deliveries of a job, and what came of each",
+			notes:  "In the order of the set: oldest first.",
+			params: []param{pLimit, pCursor}, action: plain(listJobDeliveries), answers: []answer{gives[api.List[api.JobDelivery]](200, "A page.")}},
+		{method: "POST", path: "/v1/jobs/{j}/cancel", id: "cancelJob", role: operator, summary: "Cancel a job",
+			notes:  "The request is recorded; the job's end follows. What was replayed stays so. A job that is completed is a conflict.",
+			action: takes(cancelJob), answers: []answer{gives[api.Job](202, "The job as it is now.")}, fails: []int{409}},
+	}
+}
+
+// shownPlan bounds the ids that a dry run shows; the job lists all.
+const shownPlan = 100
+
+func replayDeliveries(c *call, req *api.ReplayDeliveries) error {
+	if !req.DryRun {
+		row, err := c.cfg.Admission.StartReplay(c.ctx(), c.who.Caller, req)
+		if err != nil {
+			return err
+		}
+		c.w.Header().Set("Location", "/v1/jobs/"+string(row.ID))
+		return c.showJob(http.StatusAccepted, &row)
+	}
+	if req.PlanToken != "" {
+		const text = "does not go with dry_run: a dry run makes a plan of its own"
+		return problem.New(problem.Invalid, "invalid_body", "$.plan_token %s", text).With(problem.Issue{Path: "$.plan_token", Text: text})
+	}
+	p, err := c.cfg.Admission.PlanReplay(c.ctx(), c.who.Caller, req)
+	if err != nil {
+		return err
+	}
+	j, err := jobView(&p.Job)
+	if err != nil {
+		return err
+	}
+	out := api.ReplayPlan{
+		JobID: j.ID, Filter: j.Filter, Count: j.Total, Truncated: j.Truncated, Limit: j.Limit, Force: j.Force, Digest: j.Digest, DeliveryIDs: []string{},
+		PlanToken: p.Token,
+	}
+	if j.ExpiresAt != nil {
+		out.ExpiresAt = *j.ExpiresAt
+	}
+	for _, it := range p.Items[:min(len(p.Items), shownPlan)] {
+		out.DeliveryIDs = append(out.DeliveryIDs, string(it.DeliveryID))
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func (c *call) showJob(status int, row *eventlog.JobRow) error {
+	out, err := jobView(row)
+	if err != nil {
+		return err
+	}
+	return c.json(status, out)
+}
+
+// jobView shows a job. A plan whose time is over is expired.
+func jobView(row *eventlog.JobRow) (api.Job, error) {
+	var t times
+	out := api.Job{
+		ID: string(row.ID), Kind: row.Kind, Status: row.Status, UserID: row.UserID, Actor: row.Actor, Reason: row.Reason, Force: row.Force, Limit: row.Limit,
+		Total: row.Total, Done: row.Done, Skipped: row.Skipped, Truncated: row.Truncated, Digest: row.Digest,
+		CreatedAt: t.at(row.CreatedAt), UpdatedAt: t.at(row.UpdatedAt), StartedAt: t.maybe(row.StartedAt), FinishedAt: t.maybe(row.FinishedAt),
+	}
+	if row.Status == job.Planned {
+		if out.ExpiresAt = t.maybe(row.ExpiresAt); out.ExpiresAt != nil && time.Now().After(*out.ExpiresAt) {
+			out.Status = api.JobExpired
+		}
+	}
+	var f event.JobFilter
+	if err := json.Unmarshal([]byte(row.Filter), &f); err != nil {
+		return out, fmt.Errorf("filter of %s: %w", row.ID, err)
+	}
+	out.Filter = api.DeliveryFilter{
+		Status: f.Status, SessionID: string(f.SessionID), RunID: string(f.RunID), TargetID: string(f.TargetID), ErrorClass: f.ErrorClass, UserID: f.UserID,
+		Since: t.maybe(f.Since), Until: t.maybe(f.Until),
+	}
+	return out, t.err
+}
+
+func listJobs(c *call) error {
+	page, err := c.page()
+	if err != nil {
+		return err
+	}
+	var f eventlog.JobFilter
+	if f.UserID, err = c.owner(); err != nil {
+		return err
+	}
+	if f.Status, err = c.oneOf("status", api.JobPlanned, api.JobRunning, api.JobCancelling, api.JobCompleted, api.JobCancelled); err != nil {
+		return err
+	}
+	if f.Range, err = c.timeRange(); err != nil {
+		return err
+	}
+	rows, next, err := c.cfg.Store.Jobs(c.ctx(), f, page)
+	if err != nil {
+		return err
+	}
+	out := api.List[api.Job]{Items: []api.Job{}, NextCursor: next}
+	for i := range rows {
+		item, err := jobView(&rows[i])
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, item)
+	}
+	return c.json(http.StatusOK, out)
+}
+
+// job finds the job that the path names.
+func (c *call) job() (eventlog.JobRow, error) {
+	return c.cfg.Admission.FindJob(c.ctx(), c.who.Caller, event.JobID(c.r.PathValue("j")))
+}
+
+func getJob(c *call) error {
+	row, err := c.job()
+	if err != nil {
+		return err
+	}
+	return c.showJob(http.StatusOK, &row)
+}
+
+func listJobDeliveries(c *call) error {
+	row, err := c.job()
+	if err != nil {
+		return err
+	}
+	st, err := c.cfg.Admission.FoldJob(c.ctx(), string(row.ID))
+	if err != nil {
+		return err
+	}
+	type placed struct {
+		at   int
+		item api.JobDelivery
+	}
+	all := make([]placed, len(st.Items))
+	for i, it := range st.Items {
+		all[i] = placed{i, api.JobDelivery{DeliveryID: string(it.DeliveryID), TargetID: string(it.TargetID), Outcome: it.Outcome}}
+	}
+	list, err := windowed(c, "job "+string(row.ID), all, func(p *placed) string { return fmt.Sprintf("%05d", p.at) })
+	if err != nil {
+		return err
+	}
+	out := api.List[api.JobDelivery]{Items: []api.JobDelivery{}, NextCursor: list.NextCursor}
+	for i := range list.Items {
+		out.Items = append(out.Items, list.Items[i].item)
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func cancelJob(c *call, req *api.CancelJob) error {
+	row, err := c.job()
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Admission.CancelJob(c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+		return err
+	}
+	if row, err = c.job(); err != nil {
+		return err
+	}
+	return c.showJob(http.StatusAccepted, &row)
+}

@@ -1,0 +1,208 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/secret"
+	"github.com/holdfast-dev/holdfast/internal/slots"
+)
+
+// Secrets is the room of secret slots. The door hands values in, and gets none back.
+type Secrets interface {
+	Set(ctx context.Context, s slots.Setting) (*slots.Done, error)
+	Get(ctx context.Context, owner, name string) ([]eventlog.SecretRow, error)
+	List(ctx context.Context, owner string, p eventlog.Page) ([]eventlog.SecretRow, string, error)
+	Delete(ctx context.Context, owner, name, actor string) error
+	Rekey(ctx context.Context, limit int) (slots.Rekeyed, error)
+}
+
+// rekeyStep is how many versions one request seals anew.
+const rekeyStep = 100
+
+var pSlot = param{"user_id", "query", "string", "Whose slot is meant. Absent: that of the token's user, and of a token that is not bound to one the daemon's own."}
+
+func secretRoutes() []route {
+	return []route{
+		{method: "PUT", path: "/v1/secrets/{secret}", id: "putSecret", role: operator, summary: "Set a secret slot",
+			notes: "Another value is a new version; the one before counts for 24 hours more (`slots.former_for`), so that both sign. The same value again changes nothing. The daemon's own slots, which the configuration may refer to, want an administrator. " +
+				"A secret is sent to the hosts that it names and to no other (`secret_not_for_host`).",
+			params: []param{pSlot}, action: takes(putSecret), answers: []answer{gives[api.Secret](201, "The slot, which is new."), gives[api.Secret](200, "The slot as it is now.")}, fails: []int{409, 413, 429, 503}},
+		{method: "GET", path: "/v1/secrets", id: "listSecrets", role: operator, summary: "List secret slots, by user and name",
+			notes: "Never their values.", params: []param{pLimit, pCursor, pOwner}, action: plain(listSecrets), answers: []answer{gives[api.List[api.Secret]](200, "A page.")}},
+		{method: "GET", path: "/v1/secrets/{secret}", id: "getSecret", role: operator, summary: "Read what is known of a secret slot",
+			notes: "Never its value.", params: []param{pSlot}, action: plain(getSecret), answers: []answer{gives[api.Secret](200, "The slot as it is now.")}},
+		{method: "DELETE", path: "/v1/secrets/{secret}", id: "deleteSecret", role: operator, summary: "Delete a secret slot, all its versions",
+			params: []param{pSlot}, action: plain(deleteSecret), answers: []answer{{status: 204, text: "Deleted."}}},
+		{method: "POST", path: "/v1/rekey-secrets", id: "rekeySecrets", role: admin, summary: "Seal secret slots anew under the current master key",
+			notes:  "One step of at most 100 versions; repeat it until `left` is 0. It may stop and go on at any time. Of a token that is bound to a user it is refused (`unbound_token_required`).",
+			action: plain(rekeySecrets), answers: []answer{gives[api.Rekeyed](200, "What this step did.")}, fails: []int{409, 503}},
+	}
+}
+
+func (c *call) secrets() (Secrets, error) {
+	if c.cfg.Secrets == nil {
+		return nil, problem.New(problem.NotFound, "not_found", "this daemon keeps no secrets")
+	}
+	return c.cfg.Secrets, nil
+}
+
+// slotOwner is whose slot a request means. Changing the daemon's own wants an administrator.
+func (c *call) slotOwner(change bool) (string, error) {
+	named := c.query["user_id"]
+	if c.who.UserID != "" || named != "" {
+		return c.who.User(named)
+	}
+	if change && c.who.role < admin {
+		return "", problem.New(problem.Forbidden, "role_required", "the daemon's own secrets want a token with the role admin; name a user_id for those of a user")
+	}
+	return slots.Daemon, nil
+}
+
+func putSecret(c *call, req *api.PutSecret) error {
+	room, err := c.secrets()
+	if err != nil {
+		return err
+	}
+	owner, err := c.slotOwner(true)
+	if err != nil {
+		return err
+	}
+	s := slots.Setting{Owner: owner, Name: c.r.PathValue("secret"), Value: secret.New(req.Value), Generate: req.Generate, Hosts: req.Hosts, Actor: c.who.Actor}
+	if req.FormerFor != nil {
+		d, err := time.ParseDuration(*req.FormerFor)
+		if err != nil {
+			return problem.New(problem.Invalid, "invalid_former_for", "former_for is no duration such as 24h, 0s").With(problem.Issue{Path: "$.former_for", Text: "is no duration"})
+		}
+		s.FormerFor = &d
+	}
+	done, err := room.Set(c.ctx(), s)
+	if err != nil {
+		return err
+	}
+	out, err := shownSecret(done.Rows)
+	if err != nil {
+		return err
+	}
+	out.Value = done.Drawn.Reveal()
+	if done.New {
+		return c.json(http.StatusCreated, out)
+	}
+	return c.json(http.StatusOK, out)
+}
+
+// shownSecret shows the versions of a slot, the newest first.
+func shownSecret(rows []eventlog.SecretRow) (api.Secret, error) {
+	var out api.Secret
+	for i := range rows {
+		r := &rows[i]
+		at, err := event.ParseTime(r.CreatedAt)
+		if err != nil {
+			return out, err
+		}
+		var until time.Time
+		if r.Until != "" {
+			if until, err = event.ParseTime(r.Until); err != nil {
+				return out, err
+			}
+		}
+		if i == 0 {
+			out = api.Secret{Name: r.Name, UserID: r.Owner, Version: r.Version, Hosts: hostList(r.Hosts), KeyID: r.KeyID, CreatedAt: at, CreatedBy: r.CreatedBy}
+		} else {
+			out.Former = append(out.Former, api.SecretVersion{Version: r.Version, Hosts: hostList(r.Hosts), KeyID: r.KeyID, CreatedAt: at, CreatedBy: r.CreatedBy, Until: until})
+		}
+		if !until.IsZero() && time.Now().Before(until) && (out.FormerUntil == nil || until.After(*out.FormerUntil)) {
+			out.FormerUntil = &until
+		}
+	}
+	return out, nil
+}
+
+func hostList(text string) []string {
+	if text == "" {
+		return []string{}
+	}
+	return strings.Split(text, ",")
+}
+
+func listSecrets(c *call) error {
+	room, err := c.secrets()
+	if err != nil {
+		return err
+	}
+	owner, err := c.owner()
+	if err != nil {
+		return err
+	}
+	p, err := c.page()
+	if err != nil {
+		return err
+	}
+	rows, next, err := room.List(c.ctx(), owner, p)
+	if err != nil {
+		return err
+	}
+	out := api.List[api.Secret]{Items: make([]api.Secret, len(rows)), NextCursor: next}
+	for i := range rows {
+		if out.Items[i], err = shownSecret(rows[i : i+1]); err != nil {
+			return err
+		}
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func getSecret(c *call) error {
+	room, err := c.secrets()
+	if err != nil {
+		return err
+	}
+	owner, err := c.slotOwner(false)
+	if err != nil {
+		return err
+	}
+	rows, err := room.Get(c.ctx(), owner, c.r.PathValue("secret"))
+	if err != nil {
+		return err
+	}
+	out, err := shownSecret(rows)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, out)
+}
+
+func deleteSecret(c *call) error {
+	room, err := c.secrets()
+	if err != nil {
+		return err
+	}
+	owner, err := c.slotOwner(true)
+	if err != nil {
+		return err
+	}
+	if err := room.Delete(c.ctx(), owner, c.r.PathValue("secret"), c.who.Actor); err != nil {
+		return err
+	}
+	return c.noContent()
+}
+
+func rekeySecrets(c *call) error {
+	if c.who.UserID != "" {
+		return problem.New(problem.Forbidden, "unbound_token_required", "the master key is of all users; this wants a token that is not bound to one")
+	}
+	room, err := c.secrets()
+	if err != nil {
+		return err
+	}
+	done, err := room.Rekey(c.ctx(), rekeyStep)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, api.Rekeyed{KeyID: done.Key, Resealed: done.Resealed, Left: done.Left})
+}

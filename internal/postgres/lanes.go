@@ -1,0 +1,62 @@
+package postgres
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/storecore"
+)
+
+const aheadQuery = `SELECT o.delivery_id, o.target_id, o.session_id, o.run_id, o.user_id, o.type, o.status, o.body, o.address, o.lane_seq,
+	o.created_at, o.updated_at, o.next_at, o.cycle_at, o.n_attempts, o.n_cycle, o.n_open, o.n_open_epoch, o.last_code, o.last_class, o.last_at,
+	o.n_last_status, o.n_last_ms, o.n_delivered, o.n_replays, o.resolved_at, o.resolved_by, o.resolved_reason, o.size,
+	CASE WHEN o.counted > 0 OR o.size = 0 THEN (SELECT b.bytes FROM @.blobs b WHERE b.owner = o.session_id AND b.ref = o.body) END, a.bytes, NOT o.there OR a.bytes IS NULL
+	FROM (SELECT x.*, sum(x.counted) OVER (ORDER BY x.lane_seq) - x.counted AS before
+		FROM (SELECT p.*, coalesce(octet_length(b.bytes), 0) AS size, CASE WHEN octet_length(b.bytes) <= $1 AND ($5 = '' OR p.next_at <= $5) THEN octet_length(b.bytes) ELSE 0 END AS counted, b.ref IS NOT NULL AS there
+			FROM (SELECT * FROM @.outbox WHERE target_id = $2 AND status = 'pending' ORDER BY lane_seq LIMIT $3) p
+			LEFT JOIN @.blobs b ON b.owner = p.session_id AND b.ref = p.body) x) o
+	LEFT JOIN @.blobs a ON a.owner = o.session_id AND a.ref = o.address
+	WHERE o.before < $4 ORDER BY o.lane_seq`
+
+// Ahead implements eventlog.Views.
+func (s *Store) Ahead(ctx context.Context, t event.TargetID, q eventlog.Ahead) ([]eventlog.Outgoing, error) {
+	return many(ctx, s, "read lane", aheadQuery, []any{q.Largest, string(t), q.Limit, q.Bytes, q.Due}, func(o *eventlog.Outgoing) []any {
+		return append(deliveryDest(&o.DeliveryRow), &o.Size, &o.Message, &o.To, &o.Gone)
+	})
+}
+
+// stateColumns are those of a target's row, which may not be there.
+const stateColumns = `coalesce(s.target_id, ''), coalesce(s.user_id, ''), coalesce(s.type, ''), coalesce(s.created_at, ''), coalesce(s.updated_at, ''),
+	coalesce(s.circuit, ''), coalesce(s.n_failures, 0), coalesce(s.n_opens, 0), coalesce(s.open_until, ''), coalesce(s.held_until, ''),
+	coalesce(s.last_code, ''), coalesce(s.last_class, ''), coalesce(s.failed_at, ''), coalesce(s.n_paused, 0), coalesce(s.paused_at, ''),
+	coalesce(s.paused_by, ''), coalesce(s.paused_code, ''), coalesce(s.pause_reason, ''), coalesce(s.resumed_at, ''), coalesce(s.reset_at, '')`
+
+func stateDest(r *eventlog.TargetState) []any {
+	return []any{&r.ID, &r.UserID, &r.Type, &r.CreatedAt, &r.UpdatedAt, &r.Circuit, &r.Failures, &r.Opens, &r.OpenUntil, &r.HeldUntil,
+		&r.LastCode, &r.LastClass, &r.FailedAt, &r.Paused, &r.PausedAt, &r.PausedBy, &r.PausedCode, &r.PauseReason, &r.ResumedAt, &r.ResetAt}
+}
+
+// TargetState implements eventlog.Views.
+func (s *Store) TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error) {
+	return one(ctx, s, "read target", "SELECT "+stateColumns+" FROM @.targets s WHERE s.target_id = $1", []any{string(id)}, stateDest)
+}
+
+// Attempts implements eventlog.Views.
+func (s *Store) Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, p eventlog.Page) ([]eventlog.AttemptRow, string, error) {
+	limit, after, err := storecore.AttemptsAfter(p)
+	if err != nil {
+		return nil, "", err
+	}
+	rows, err := many(ctx, s, "list attempts", `SELECT n_attempt, ended_at, code, class, retry_at, n_status, n_duration_ms, excerpt FROM @.attempts
+		WHERE target_id = $1 AND delivery_id = $2 AND n_attempt > $3 ORDER BY n_attempt LIMIT $4`, []any{string(t), string(id), after, limit + 1},
+		func(r *eventlog.AttemptRow) []any {
+			return []any{&r.Number, &r.EndedAt, &r.Code, &r.Class, &r.RetryAt, &r.Status, &r.DurationMS, &r.Excerpt}
+		})
+	if err != nil || len(rows) <= limit {
+		return rows, "", err
+	}
+	rows = rows[:limit]
+	return rows, storecore.EncodeCursor(storecore.AttemptsKind, []string{strconv.FormatInt(rows[limit-1].Number, 10)}), nil
+}
