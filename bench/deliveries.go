@@ -144,7 +144,10 @@ func (in *intake) mark(n int) {
 	in.theirs = processTime(int(in.pid.Load()))
 }
 
-// enqueue fills a queue: one session for each target, bodies of a usual size.
+// sharers is how many sessions answer to a target.
+const sharers = 4
+
+// enqueue fills a queue: bodies of a usual size, of several sessions for each target.
 func enqueue(ctx context.Context, dir, url string, n int) (err error) {
 	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, Sync: sqlite.SyncNormal})
 	if err != nil {
@@ -153,9 +156,11 @@ func enqueue(ctx context.Context, dir, url string, n int) (err error) {
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
 	text := strings.Repeat("an answer of a usual length, so to say. ", 10)
 	for t := range receivers {
-		ses, err := event.NewSessionID(rand.Reader)
-		if err != nil {
-			return err
+		var sessions [sharers]event.SessionID
+		for i := range sessions {
+			if sessions[i], err = event.NewSessionID(rand.Reader); err != nil {
+				return err
+			}
 		}
 		run, err := event.NewRunID(rand.Reader)
 		if err != nil {
@@ -167,22 +172,21 @@ func enqueue(ctx context.Context, dir, url string, n int) (err error) {
 			return err
 		}
 		id := event.TargetIDFor("bench", to.Type, to.URL)
-		at := event.NewBlob(ses, event.BlobDelivery, address)
-		a := eventlog.Append{Blobs: []event.Blob{at}}
-		entry := eventlog.Entry{Stream: id.Stream(), Expect: eventlog.AnyHead}
+		at := event.RefOf(address)
+		var a eventlog.Append
 		for i := t; i < n; i += receivers {
+			ses := sessions[i/receivers%sharers]
 			d := event.DeliveryID(fmt.Sprintf("dlv_%s_%d", run[len("run_"):], i))
 			m := outbox.Message{DeliveryID: d, SessionID: ses, RunID: run, OutputKind: event.OutputText, Text: text}
 			body := event.NewBlob(ses, event.BlobDelivery, m.Body())
-			a.Blobs = append(a.Blobs, body)
-			entry.Events = append(entry.Events, event.Event{SessionID: ses, UserID: "bench", RunID: run,
-				Data: &event.DeliveryEnqueued{Address: at.Ref, Body: body.Ref, DeliveryID: d, Type: to.Type}})
-			if len(entry.Events) == 500 || i+receivers >= n {
-				a.Entries = []eventlog.Entry{entry}
+			a.Blobs = append(a.Blobs, body, event.NewBlob(ses, event.BlobDelivery, address))
+			a.Entries = append(a.Entries, eventlog.Entry{Stream: id.Stream(), Expect: eventlog.AnyHead, Follows: len(a.Entries) > 0, Events: []event.Event{{SessionID: ses, UserID: "bench", RunID: run,
+				Data: &event.DeliveryEnqueued{Address: at, Body: body.Ref, DeliveryID: d, Type: to.Type}}}})
+			if len(a.Entries) == 500 || i+receivers >= n {
 				if _, err := s.Append(ctx, a); err != nil {
 					return err
 				}
-				a, entry.Events = eventlog.Append{}, nil
+				a = eventlog.Append{}
 			}
 		}
 	}

@@ -199,7 +199,7 @@ func (l *watched) recount(after int64) (map[string]float64, int64) {
 				n[`deliveries_total{step="delivered"}`]++
 				n[`delivery_attempts_total{class="delivered"}`]++
 			case "delivery.attempt.failed":
-				n[`delivery_attempts_total{class="http_5xx"}`]++
+				n[`delivery_attempts_total{class="server"}`]++
 			}
 		}
 		next, err := strconv.ParseInt(page.Next, 10, 64)

@@ -37,6 +37,8 @@ type post struct {
 	lease *tenure.Tenure
 	lives int
 
+	enqueued int // so many so far
+
 	mu       sync.Mutex
 	attempts []attempt
 	receive  func(ctx context.Context, m delivery.Message, n int) delivery.Result // n: of this id, from 1
@@ -152,17 +154,20 @@ func (p *post) put(s event.Stream, datas ...event.Data) {
 
 func target(url string) event.TargetID { return event.TargetIDFor(user, "webhook", url) }
 
-// enqueue puts a delivery in a target's lane and wakes it.
+// enqueue puts a delivery in a target's lane and wakes it; the deliveries of a
+// lane are of two sessions.
 func (p *post) enqueue(url string, id event.DeliveryID) {
 	p.t.Helper()
 	address, err := json.Marshal(event.ReplyTarget{Type: "webhook", URL: url}, json.Deterministic(true))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	body, at := event.NewBlob(ses, event.BlobDelivery, []byte(fmt.Sprintf(`{"id":%q}`, id))), event.NewBlob(ses, event.BlobDelivery, address)
+	of := []event.SessionID{ses, "ses_2"}[p.enqueued%2]
+	p.enqueued++
+	body, at := event.NewBlob(of, event.BlobDelivery, []byte(fmt.Sprintf(`{"id":%q}`, id))), event.NewBlob(of, event.BlobDelivery, address)
 	if _, err := p.store.Append(p.t.Context(), eventlog.Append{Blobs: []event.Blob{body, at}, Entries: []eventlog.Entry{{
 		Stream: target(url).Stream(), Expect: eventlog.AnyHead,
-		Events: []event.Event{{SessionID: ses, UserID: user, RunID: "run_1", Data: &event.DeliveryEnqueued{Address: at.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"}}},
+		Events: []event.Event{{SessionID: of, UserID: user, RunID: "run_1", Data: &event.DeliveryEnqueued{Address: at.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"}}},
 	}}}); err != nil {
 		p.t.Fatal(err)
 	}

@@ -269,8 +269,12 @@ func (t *turn) append(ctx context.Context, parts ...part) error {
 	starts := false
 	for i := range parts {
 		p := &parts[i]
+		if i > 0 && (p.row.SessionID != parts[i-1].row.SessionID || p.row.UserID != parts[i-1].row.UserID) { // what is written together is of one session
+			a.Entries = append(a.Entries, eventlog.Entry{Stream: t.id.Stream(), Expect: eventlog.AnyHead, Follows: true})
+		}
+		to := &a.Entries[len(a.Entries)-1]
 		for _, d := range p.events {
-			a.Entries[0].Events = append(a.Entries[0].Events, event.Event{SessionID: p.row.SessionID, UserID: p.row.UserID, RunID: p.row.RunID, Data: d})
+			to.Events = append(to.Events, event.Event{SessionID: p.row.SessionID, UserID: p.row.UserID, RunID: p.row.RunID, Data: d})
 		}
 		a.Blobs = append(a.Blobs, p.blobs...)
 		a.Require = append(a.Require, eventlog.Condition{
@@ -291,10 +295,12 @@ func (t *turn) append(ctx context.Context, parts ...part) error {
 	case errors.As(err, &other):
 		t.stale = true
 	case err == nil:
-		s := &stamps[0]
-		t.epoch, t.owned, t.head = s.Epoch, true, s.Head
-		for i := range s.Events {
-			t.circuit = t.circuit.Apply(s.Events[i].Data, s.Events[i].Time)
+		for i := range stamps {
+			s := &stamps[i]
+			t.epoch, t.owned, t.head = s.Epoch, true, s.Head
+			for j := range s.Events {
+				t.circuit = t.circuit.Apply(s.Events[j].Data, s.Events[j].Time)
+			}
 		}
 	}
 	return err

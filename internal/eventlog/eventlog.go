@@ -49,6 +49,10 @@ type Entry struct {
 	// wants Epoch, the epoch before, or 0 for whatever it was.
 	Claim  bool
 	Events []event.Event // drafts
+	// Follows says that the events go behind those of the entry before, which is
+	// of the same stream: they may be of another session. Nothing else is said of
+	// such an entry but Expect, AnyHead.
+	Follows bool
 	// Node is the owner's node; a command has none. The stream must be held by
 	// that node or by nobody; a Claim may also take it from a node whose lease has
 	// ended, and is refused with a *HeldError while that lives. An append without a

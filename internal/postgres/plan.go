@@ -161,6 +161,10 @@ func (t *transaction) plan(r *request) error {
 	epochs := make([]int64, len(r.sealed))
 	for i := range r.append.Entries {
 		e := &r.append.Entries[i]
+		if e.Follows {
+			epochs[i] = epochs[i-1]
+			continue // behind the one before, which is checked
+		}
 		var err error
 		if epochs[i], err = t.check(t.streams[e.Stream], e); err != nil {
 			return err
@@ -184,8 +188,11 @@ func (t *transaction) plan(r *request) error {
 	var changes []derived.Change
 	stamps := make([]eventlog.Stamp, len(r.sealed))
 	for i, sealed := range r.sealed {
-		st := t.streams[sealed.Stream]
-		row := sealed.Stamp(st.Seq, epochs[i], st.Hash, t.now)
+		at := t.streams[sealed.Stream].Head
+		if r.append.Entries[i].Follows {
+			at = eventlog.Head{Seq: rows[i-1].Last(), Hash: rows[i-1].Hash}
+		}
+		row := sealed.Stamp(at.Seq, epochs[i], at.Hash, t.now)
 		rows = append(rows, row)
 		stamps[i] = eventlog.Stamp{Stream: row.Stream, Head: row.Last(), Epoch: row.Epoch, Events: sealed.Events}
 		more, err := storecore.RowsOf(t.s.cfg.Rows, row.Stream, sealed.Events)

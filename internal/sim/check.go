@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/contract"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/outbox"
 )
 
 // Session holds the whole stream of one session, decoded and in order, to the
@@ -56,6 +57,7 @@ func (l *Log) Add(e *event.Event) {
 	if l.lane != nil {
 		c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
 		c.epoch = e.Epoch
+		l.lane.receiver(c)
 		l.lane.event(c)
 		return
 	}
@@ -418,6 +420,37 @@ type laneChecker struct {
 	open     map[event.DeliveryID]int
 	attempts map[event.DeliveryID]int
 	known    map[event.DeliveryID]bool
+	flying   int
+	circuit  outbox.Circuit
+}
+
+// receiver holds what is done to what the stream says of the receiver: nothing
+// begins while it is to be left alone, and a probe goes alone.
+func (l *laneChecker) receiver(c *checker) {
+	now := c.e.Time
+	switch d := c.e.Data.(type) {
+	case *event.DeliveryAttemptStarted:
+		c.must(!l.circuit.Paused, "I-25 nothing is sent to a paused target")
+		c.must(l.circuit.State != outbox.Open, "I-25 nothing goes through an open circuit")
+		c.must(l.circuit.State == outbox.Closed || l.flying == 0, "I-25 half-open lets exactly one through")
+		c.must(!l.circuit.HeldUntil.After(now), "C42 what a receiver asked for holds its target")
+		l.flying++
+	case *event.DeliveryAttemptFailed:
+		l.flying--
+		c.must(d.Failures == nil || *d.Failures == 0 || *d.Failures == l.circuit.Failures+1, "failures in a row are counted one by one")
+	case *event.DeliveryDelivered:
+		l.flying--
+		c.must(d.Failures == l.circuit.Failures, "a delivery ends the row of failures that there is")
+	case *event.TargetCircuitHalfOpened:
+		c.must(l.circuit.State == outbox.Open && !l.circuit.OpenUntil.After(now) && l.flying == 0, "I-25 a circuit is half-open when its time is over")
+	case *event.TargetCircuitOpened:
+		c.must(l.circuit.State != outbox.Open && d.Opens == l.circuit.Opens+1 && d.Failures == l.circuit.Failures, "a circuit opens by a failure, once")
+	case *event.TargetPaused:
+		c.must(!l.circuit.Paused, "a target is paused once")
+	case *event.TargetResumed:
+		c.must(l.circuit.Paused, "only what is paused is resumed")
+	}
+	l.circuit = l.circuit.Apply(c.e.Data, now)
 }
 
 func (l *laneChecker) drop(id event.DeliveryID) {

@@ -382,6 +382,29 @@ func (c *client) resolve() {
 	}
 }
 
+// receiver pauses a target, resumes it or closes its circuit; in the end all are
+// resumed.
+func (c *client) receiver() {
+	w := c.h.watch
+	w.mu.Lock()
+	var ids []string
+	for s := range w.streams {
+		if id, ok := s.Target(); ok && (!c.h.calm || w.paused[s]) {
+			ids = append(ids, string(id))
+		}
+	}
+	w.mu.Unlock()
+	slices.Sort(ids)
+	if len(ids) == 0 {
+		return
+	}
+	what := []string{"pause", "resume", "resume", "reset"}[c.r.IntN(4)]
+	if c.h.calm {
+		what = "resume"
+	}
+	c.ask("POST", "/v1/targets/"+ids[c.r.IntN(len(ids))]+"/"+what, "", api.ChangeTarget{Reason: "I looked"})
+}
+
 // again replays a delivery, or says that it is done with.
 func (c *client) again() {
 	w := c.h.watch
@@ -396,6 +419,10 @@ func (c *client) again() {
 		return
 	}
 	at := "/v1/deliveries/" + ids[c.r.IntN(len(ids))]
+	if c.r.IntN(3) == 0 {
+		c.receiver()
+		return
+	}
 	if c.r.IntN(3) == 0 {
 		c.ask("POST", at+"/resolve", "", api.ResolveDelivery{Reason: "done with"})
 		return

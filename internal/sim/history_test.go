@@ -504,6 +504,9 @@ func (h *history) settle() {
 		if len(h.watch.doubts()) > 0 && h.clients.busy() == 0 && len(h.serving()) > 0 {
 			h.clients.act((*client).resolve)
 		}
+		if h.watch.parked() && h.clients.busy() == 0 && len(h.serving()) > 0 {
+			h.clients.act((*client).receiver)
+		}
 		h.turn()
 	}
 	h.calmed = time.Since(began)

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
-	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -63,7 +62,7 @@ type broken struct {
 	daemon.Store
 	append      func(context.Context, eventlog.Append) ([]eventlog.Stamp, error)
 	beat        func(context.Context, eventlog.Node, time.Duration) (eventlog.Lease, error)
-	next        func(context.Context, event.TargetID) (eventlog.DeliveryRow, error)
+	ahead       func(context.Context, event.TargetID, eventlog.Ahead) ([]eventlog.Outgoing, error)
 	readBounded func(context.Context, event.Stream, int64, int) ([]event.Event, error)
 	key         func(context.Context, event.SessionID, string, string) (eventlog.IdempotencyRow, error)
 }
@@ -82,11 +81,11 @@ func (b *broken) Beat(ctx context.Context, n eventlog.Node, ttl time.Duration) (
 	return b.Store.Beat(ctx, n, ttl)
 }
 
-func (b *broken) NextDelivery(ctx context.Context, t event.TargetID) (eventlog.DeliveryRow, error) {
-	if b.next != nil {
-		return b.next(ctx, t)
+func (b *broken) Ahead(ctx context.Context, t event.TargetID, q eventlog.Ahead) ([]eventlog.Outgoing, error) {
+	if b.ahead != nil {
+		return b.ahead(ctx, t, q)
 	}
-	return b.Store.NextDelivery(ctx, t)
+	return b.Store.Ahead(ctx, t, q)
 }
 
 func (b *broken) ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error) {
@@ -185,14 +184,14 @@ var mutants = []*mutant{
 		}}
 	}},
 	{name: "the store gives deliveries out of order", ofStore: func(s daemon.Store, _ *node) daemon.Store {
-		return &broken{Store: s, next: func(ctx context.Context, t event.TargetID) (eventlog.DeliveryRow, error) {
-			rows, _, err := s.Deliveries(ctx, eventlog.DeliveryFilter{TargetID: t, Status: outbox.Pending}, eventlog.Page{Limit: 10})
-			if err != nil || len(rows) == 0 {
-				return s.NextDelivery(ctx, t)
-			}
-			return rows[0], nil // newest first
+		return &broken{Store: s, ahead: func(ctx context.Context, t event.TargetID, q eventlog.Ahead) ([]eventlog.Outgoing, error) {
+			q.Limit += 10
+			list, err := s.Ahead(ctx, t, q)
+			slices.Reverse(list) // newest first
+			return list, err
 		}}
 	}},
+	{name: "the store forgets how receivers fare", ofStore: func(s daemon.Store, _ *node) daemon.Store { return &forgetful{s} }},
 	{name: "the store leaves events out", ofStore: func(s daemon.Store, _ *node) daemon.Store {
 		return &broken{Store: s, readBounded: func(ctx context.Context, st event.Stream, after int64, limit int) ([]event.Event, error) {
 			list, err := s.ReadBounded(ctx, st, after, limit)
@@ -217,6 +216,14 @@ var mutants = []*mutant{
 	}},
 	{name: "a model is asked long after the check", ofModel: func(m llm.Model, _ *node) llm.Model { return slow{m} }},
 	{name: "a model is asked twice", ofModel: func(m llm.Model, _ *node) llm.Model { return double{m} }},
+}
+
+type forgetful struct{ daemon.Store }
+
+func (f *forgetful) TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error) {
+	s, err := f.Store.TargetState(ctx, id)
+	s.Circuit, s.Failures, s.HeldUntil = "", 0, ""
+	return s, err
 }
 
 type twofold struct{ tool.Tool }

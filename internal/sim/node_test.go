@@ -86,7 +86,7 @@ routes:
 secrets: {hooks: {env: HOLDFAST_SIM_NONE}}
 targets: {signing_secret: hooks, allow_private: ["127.0.0.0/8"]}
 compaction: {buffer: 200, keep: 200}
-delivery: {max_attempts: 4, initial_backoff: 1s, max_backoff: 1m, timeout: 5s}
+delivery: {max_attempts: 4, initial_backoff: 1s, max_backoff: 1m, timeout: 5s, slots: 4, failing_slots: 1, slow_after: 1s, circuit: {failures: 2, cooldown: 2s, max_cooldown: 10s}}
 limits: {active_sessions: %d, cached_sessions: 2, parallel_tools: 3}
 shutdown: {drain: 8s}
 `

@@ -29,11 +29,12 @@ type watch struct {
 	calls   map[event.CallID]*callSeen
 	lanes   map[event.DeliveryID]*deliverySeen
 	owed    map[event.DeliveryID]event.TargetID // that follow from outputs (I-24)
-	keys    map[string]event.RunID              // by the digest of the key
-	open    int                                 // runs not at their end
-	pending int                                 // deliveries not at their end
-	leases  map[*node]time.Time                 // until when, by the store's clock; zero: without end
-	before  []stood                             // of the streams of the append that is being made
+	paused  map[event.Stream]bool
+	keys    map[string]event.RunID // by the digest of the key
+	open    int                    // runs not at their end
+	pending int                    // deliveries not at their end
+	leases  map[*node]time.Time    // until when, by the store's clock; zero: without end
+	before  []stood                // of the streams of the append that is being made
 }
 
 // stood is where a stream stood before an append.
@@ -99,6 +100,7 @@ func newWatch(h *history) *watch {
 	return &watch{
 		h: h, streams: map[event.Stream]*stream{}, alias: map[string]string{}, runs: map[event.RunID]*runSeen{}, calls: map[event.CallID]*callSeen{},
 		lanes: map[event.DeliveryID]*deliverySeen{}, owed: map[event.DeliveryID]event.TargetID{}, keys: map[string]event.RunID{}, leases: map[*node]time.Time{},
+		paused: map[event.Stream]bool{},
 	}
 }
 
@@ -474,7 +476,18 @@ func (w *watch) about(st *stream, e *event.Event) {
 		w.settled(d.DeliveryID, "dead-lettered")
 	case *event.DeliveryResolved:
 		w.settled(d.DeliveryID, "resolved")
+	case *event.TargetPaused:
+		w.paused[st.id] = true
+	case *event.TargetResumed:
+		delete(w.paused, st.id)
 	}
+}
+
+// parked says whether somebody must resume a target before all can be at its end.
+func (w *watch) parked() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.paused) > 0
 }
 
 // lasting says whether a call's effect must not happen twice.

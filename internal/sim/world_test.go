@@ -412,12 +412,18 @@ func (w *world) send(n *node, ctx context.Context, m delivery.Message) delivery.
 		fate = 4
 	}
 	switch fate {
-	case 0, 1:
-		return delivery.Result{Code: "http_500", Status: 500}
+	case 0: // it hangs, or the connection is refused
+		if d.below(2) == 0 {
+			<-ctx.Done()
+			return delivery.Result{Code: "timeout"}
+		}
+		return delivery.Result{Code: "connection"}
+	case 1:
+		return delivery.Result{Code: "http_500", Status: 500, Excerpt: []byte("no: " + m.ID)}
 	case 2:
 		return delivery.Result{Code: "http_429", Status: 429, RetryAfter: time.Duration(d.below(60)) * time.Second}
 	case 3:
-		return delivery.Result{Code: "http_410", Status: 410, Permanent: true}
+		return delivery.Result{Code: "http_410", Status: 410, Gone: true}
 	}
 	w.mu.Lock()
 	r.accepted++

@@ -26,6 +26,9 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 	heads := make([]eventlog.Head, len(r.sealed))
 	for i := range r.append.Entries {
 		e := &r.append.Entries[i]
+		if e.Follows {
+			continue // behind the one before, which is checked
+		}
 		h, err := w.head(e.Stream)
 		if err != nil {
 			return nil, fmt.Errorf("append: head of %s: %w", e.Stream, err)
@@ -59,6 +62,10 @@ func (w *writer) plan(r *request, now time.Time) (*plan, error) {
 	}
 	p := &plan{}
 	for i, sealed := range r.sealed {
+		if r.append.Entries[i].Follows {
+			last := &p.rows[i-1]
+			heads[i] = eventlog.Head{Seq: last.Last(), Epoch: last.Epoch, Hash: last.Hash}
+		}
 		row := sealed.Stamp(heads[i].Seq, heads[i].Epoch, heads[i].Hash, now)
 		p.rows = append(p.rows, row)
 		p.stamps = append(p.stamps, eventlog.Stamp{Stream: row.Stream, Head: row.Last(), Epoch: row.Epoch, Events: sealed.Events})
@@ -137,7 +144,9 @@ func (w *writer) execute(r *request, p *plan) error {
 		row := &p.rows[i]
 		w.rows = append(w.rows, *row)
 		w.staged[row.Stream] = eventlog.Head{Seq: row.Last(), Epoch: row.Epoch, Hash: row.Hash}
-		w.holdings.appended(&r.append.Entries[i], r.sealed[i].Events)
+		if !r.append.Entries[i].Follows {
+			w.holdings.appended(&r.append.Entries[i], r.sealed[i].Events)
+		}
 	}
 	return nil
 }

@@ -35,6 +35,12 @@ func CheckAppend(a eventlog.Append) error {
 		if e.Stream == "" || len(e.Events) == 0 || len(e.Events) > eventlog.MaxEvents {
 			return eventlog.Malformed(nil, "entry %d: %d events for stream %q", i, len(e.Events), e.Stream)
 		}
+		if e.Follows {
+			if i == 0 || a.Entries[i-1].Stream != e.Stream || e.Expect != eventlog.AnyHead || e.Epoch != 0 || e.Claim || e.Node != "" || e.Rest || len(e.Roots) > 0 {
+				return eventlog.Malformed(nil, "entry %d follows no entry for stream %q", i, e.Stream)
+			}
+			continue
+		}
 		for _, before := range a.Entries[:i] {
 			if before.Stream == e.Stream {
 				return eventlog.Malformed(nil, "two entries for stream %q", e.Stream)

@@ -128,6 +128,48 @@ func (s *suite) watchFeed(ctx context.Context, stop *atomic.Bool) error {
 	}
 }
 
+// Events of several sessions go behind each other into one stream by one append.
+func testFollows(t *testing.T, s *suite) {
+	a, b := s.session("ann"), s.session("ben")
+	target := event.TargetIDFor("ann", "webhook", "a")
+	x, y := s.enqueue(a, s.run("ann", a), target), s.enqueue(b, s.run("ben", b), target)
+	one := event.Event{SessionID: a, UserID: "ann", RunID: "run_1", Data: &event.DeliveryDelivered{DeliveryID: x, Status: 200}}
+	two := event.Event{SessionID: b, UserID: "ben", RunID: "run_2", Data: &event.DeliveryAttemptStarted{DeliveryID: y, Attempt: 1}}
+	entries := []eventlog.Entry{
+		{Stream: target.Stream(), Expect: eventlog.AnyHead, Claim: true, Events: []event.Event{one}}, {Stream: target.Stream(), Expect: eventlog.AnyHead, Follows: true, Events: []event.Event{two, two}},
+	}
+	stamps, err := s.Append(t.Context(), eventlog.Append{Entries: entries})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(stamps) != 2 || stamps[0].Head != 3 || stamps[1].Head != 5 || stamps[0].Epoch != 1 || stamps[1].Epoch != 1 {
+		t.Errorf("%+v", stamps)
+	}
+	events, err := s.Read(t.Context(), target.Stream(), 2, 10)
+	if err != nil || len(events) != 3 || events[0].SessionID != a || events[1].SessionID != b || events[2].UserID != "ben" || events[2].Epoch != 1 {
+		t.Errorf("%+v %v", events, err)
+	}
+	if row, err := s.Delivery(t.Context(), y); err != nil || row.Attempts != 2 {
+		t.Errorf("%+v %v", row, err)
+	}
+	// One refused condition refuses all of it.
+	bad := eventlog.Append{Entries: slices.Clone(entries), Require: []eventlog.Condition{{Table: derived.Outbox, Where: []derived.Col{{Name: "target_id", Value: string(target)}}, Absent: true}}}
+	if _, err := s.Append(t.Context(), bad); err == nil || s.head(target.Stream()).Seq != 5 {
+		t.Errorf("%v, head %d", err, s.head(target.Stream()).Seq)
+	}
+	first, owned, elsewhere := slices.Clone(entries)[1:], slices.Clone(entries), slices.Clone(entries)
+	owned[1].Node = "n"
+	elsewhere[0].Stream = a.Stream()
+	for name, list := range map[string][]eventlog.Entry{"nothing before it": first, "says more": owned, "another stream before it": elsewhere} {
+		var malformed *eventlog.MalformedError
+		if _, err := s.Append(t.Context(), eventlog.Append{Entries: list}); !errors.As(err, &malformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.must(command(target.Stream(), one))
+	s.sound()
+}
+
 // I-02
 func testTwoStreams(t *testing.T, s *suite) {
 	id := s.session("ann")

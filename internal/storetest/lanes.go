@@ -104,7 +104,9 @@ func testAttempts(t *testing.T, s *suite) {
 	for _, limit := range []int{1, 5, 12, 13} {
 		got := ids(t, limit, func(p eventlog.Page) ([]string, string, error) {
 			rows, next, err := s.Attempts(t.Context(), target, d, p)
-			return collect(rows, func(r eventlog.AttemptRow) string { return fmt.Sprintf("%d %s %d %d", r.Number, r.Code, r.Status, r.DurationMS) }), next, err
+			return collect(rows, func(r eventlog.AttemptRow) string {
+				return fmt.Sprintf("%d %s %d %d", r.Number, r.Code, r.Status, r.DurationMS)
+			}), next, err
 		}, func() {})
 		if len(got) != 12 || got[0] != "1 timeout 1 10" || got[11] != "12 timeout 12 120" {
 			t.Errorf("by %d: %v", limit, got)

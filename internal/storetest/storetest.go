@@ -87,6 +87,7 @@ func Run(t *testing.T, open Opener) {
 		{"append and read", testAppendRead},
 		{"concurrent appenders leave no gap", testConcurrent},
 		{"two streams, all or nothing", testTwoStreams},
+		{"one stream, several sessions", testFollows},
 		{"head moved", testHeadMoved},
 		{"fence and claim", testFence},
 		{"conditions", testConditions},
