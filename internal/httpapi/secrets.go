@@ -82,6 +82,9 @@ func putSecret(c *call, req *api.PutSecret) error {
 		}
 		s.FormerFor = &d
 	}
+	if err := c.audit(c.slotRecord(room, &s)); err != nil {
+		return err
+	}
 	done, err := room.Set(c.ctx(), s)
 	if err != nil {
 		return err
@@ -96,6 +99,19 @@ func putSecret(c *call, req *api.PutSecret) error {
 	}
 	return c.json(http.StatusOK, out)
 }
+
+// slotRecord is what the audit stream is told of a slot that is about to be set;
+// never its value.
+func (c *call) slotRecord(room Secrets, s *slots.Setting) *event.AuditSecretChanged {
+	r := &event.AuditSecretChanged{Actor: c.who.Actor, Change: "rotated", Hosts: bounded(strings.Join(s.Hosts, ",")), Name: bounded(s.Name), Owner: s.Owner, Peer: c.peerText()}
+	if _, err := room.Get(c.ctx(), s.Owner, s.Name); err != nil {
+		r.Change = "created"
+	}
+	return r
+}
+
+// bounded is a text of a caller that may yet be refused, as far as it is told.
+func bounded(text string) string { return strings.ToValidUTF8(text[:min(len(text), 256)], "") }
 
 // shownSecret shows the versions of a slot, the newest first.
 func shownSecret(rows []eventlog.SecretRow) (api.Secret, error) {
@@ -186,7 +202,14 @@ func deleteSecret(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := room.Delete(c.ctx(), owner, c.r.PathValue("secret"), c.who.Actor); err != nil {
+	name := c.r.PathValue("secret")
+	if _, err := room.Get(c.ctx(), owner, name); err != nil {
+		return err
+	}
+	if err := c.audit(&event.AuditSecretChanged{Actor: c.who.Actor, Change: "deleted", Name: name, Owner: owner, Peer: c.peerText()}); err != nil {
+		return err
+	}
+	if err := room.Delete(c.ctx(), owner, name, c.who.Actor); err != nil {
 		return err
 	}
 	return c.noContent()
@@ -198,6 +221,9 @@ func rekeySecrets(c *call) error {
 	}
 	room, err := c.secrets()
 	if err != nil {
+		return err
+	}
+	if err := c.audit(&event.AuditSecretChanged{Actor: c.who.Actor, Change: "reencrypted", Peer: c.peerText()}); err != nil {
 		return err
 	}
 	done, err := room.Rekey(c.ctx(), rekeyStep)

@@ -109,3 +109,27 @@ func TestSecretsHaveOwners(t *testing.T) {
 	w.do("GET", "/v1/secrets/key", annAdmin, nil).want(404)
 	w.do("GET", "/v1/secrets/key", w.admin, nil).want(200)
 }
+
+// Who changes a slot or a target stands in the audit stream, and no value does (I-33).
+func TestAuditOfChanges(t *testing.T) {
+	w := newWorld(t)
+	p := w.property("ann")
+	w.do("PUT", "/v1/secrets/audited", w.admin, `{"value":"hunter2hunter2","hosts":["a.test"]}`).want(201)
+	w.do("PUT", "/v1/secrets/audited", w.admin, `{"value":"hunter3hunter3","hosts":["a.test"]}`).want(200)
+	w.do("DELETE", "/v1/secrets/audited", w.admin, nil).want(204)
+	for _, act := range []string{"pause", "resume", "reset"} {
+		w.do("POST", "/v1/targets/"+p.target+"/"+act, w.admin, `{"reason":"why not"}`).want(200)
+	}
+	body := w.do("GET", "/v1/audit?type=audit.secret.changed,audit.target.changed", w.admin, nil).want(200).body
+	at := -1
+	for _, word := range []string{`"change":"created","hosts":"a.test","name":"audited"`, `"change":"rotated"`, `"change":"deleted"`, `"change":"paused"`, `"change":"resumed"`, `"change":"reset"`} {
+		next := strings.Index(string(body), word)
+		if next <= at {
+			t.Errorf("%s is not told, or out of order: %s", word, body)
+		}
+		at = next
+	}
+	if strings.Contains(string(body), "hunter") {
+		t.Errorf("a value stands in %s", body)
+	}
+}

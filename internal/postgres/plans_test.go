@@ -119,12 +119,12 @@ func TestListsUseAnIndex(t *testing.T) {
 					TargetID: event.TargetID(maybe(i, 8)), Status: status, Range: r, Tried: status == "pending"}
 				want := "outbox_created"
 				switch {
+				case f.Tried && f.RunID == "" && f.SessionID == "":
+					want = "outbox_retried"
 				case f.RunID != "":
 					want = "outbox_run"
 				case f.SessionID != "":
 					want = "outbox_session"
-				case status == "pending":
-					want = "outbox_failed" // those that were tried
 				case status == "dead_lettered":
 					want = "outbox_status"
 				case f.TargetID != "":
@@ -133,8 +133,25 @@ func TestListsUseAnIndex(t *testing.T) {
 					want = "outbox_user"
 				}
 				explain(func() *storecore.List { return deliveryList(f) }, want)
+				if f.Class = "timeout"; f.RunID == "" && f.SessionID == "" { // what failed so, whatever else is said
+					want = "outbox_class"
+				}
+				explain(func() *storecore.List { return deliveryList(f) }, want)
 			}
 		}
+		for _, f := range []struct {
+			eventlog.JobFilter
+			want string
+		}{{eventlog.JobFilter{}, "jobs_made"}, {eventlog.JobFilter{UserID: "x"}, "jobs_user"}, {eventlog.JobFilter{Status: "running"}, "jobs_status"},
+			{eventlog.JobFilter{UserID: "x", Status: "running"}, "jobs_status"}} {
+			f.Range = r
+			explain(func() *storecore.List { return jobList(f.JobFilter) }, f.want)
+		}
+	}
+	// What is past its retention is found without a look at what is not.
+	text := strings.NewReplacer("status = ?", "status = $1", "updated_at < ?", "updated_at < $2", "LIMIT ?", "LIMIT $3").Replace(settledQuery)
+	if plan := s.planOf(t, text, []any{"delivered", "2026-01-01T00:00:00.000000Z", 200}); !strings.Contains(plan, "using outbox_settled on") || strings.Contains(plan, "Sort") {
+		t.Errorf("%s", plan)
 	}
 }
 
@@ -142,9 +159,11 @@ func TestListsUseAnIndex(t *testing.T) {
 func fillOutbox(t *testing.T, s *Store) {
 	t.Helper()
 	for _, text := range []string{
-		`INSERT INTO @.outbox (target_id, delivery_id, lane_seq, session_id, run_id, user_id, type, status, created_at) SELECT 'tgt_' || n % 50, 'dlv_' || n, n,
-			'ses_' || n / 10, 'run_' || n, 'user_' || n / 100, 'webhook', CASE n % 200 WHEN 0 THEN 'dead_lettered' WHEN 1 THEN 'pending' ELSE 'delivered' END,
-			'2026-01-01T00:00:00.' || lpad(n::text, 6, '0') || 'Z' FROM generate_series(1, 10000) n`, "ANALYZE @.outbox",
+		`INSERT INTO @.outbox (target_id, delivery_id, lane_seq, session_id, run_id, user_id, type, last_code, last_class, status, created_at, updated_at) SELECT 'tgt_' || n % 50, 'dlv_' || n, n,
+			'ses_' || n / 10, 'run_' || n, 'user_' || n / 100, 'webhook', CASE WHEN n % 200 = 0 OR n % 400 = 1 THEN 'timeout' ELSE '' END, CASE WHEN n % 200 = 0 OR n % 400 = 1 THEN 'timeout' ELSE '' END, CASE n % 200 WHEN 0 THEN 'dead_lettered' WHEN 1 THEN 'pending' ELSE 'delivered' END,
+			'2026-01-01T00:00:00.' || lpad(n::text, 6, '0') || 'Z', '2026-01-02T00:00:00.' || lpad(n::text, 6, '0') || 'Z' FROM generate_series(1, 10000) n`, "ANALYZE @.outbox",
+		`INSERT INTO @.jobs (job_id, user_id, status, created_at) SELECT 'job_' || n, 'user_' || n % 50, CASE n % 100 WHEN 0 THEN 'running' ELSE 'completed' END,
+			'2026-01-01T00:00:00.' || lpad(n::text, 6, '0') || 'Z' FROM generate_series(1, 10000) n`, "ANALYZE @.jobs",
 	} {
 		if _, err := s.pool.Exec(t.Context(), s.sql(text)); err != nil {
 			t.Fatal(err)

@@ -162,9 +162,8 @@ func deliveryList(f eventlog.DeliveryFilter) *storecore.List {
 		}
 		narrow = true
 	}
-	if f.Tried && !narrow { // of any number that wait the few that failed
-		l.Match("status", f.Status)
-		l.Where = append(l.Where, "last_code <> ''")
+	if f.Tried && !narrow && f.Status == outbox.Pending { // of any number that wait the few that failed: the condition of the index
+		l.Where = append(l.Where, "status = '"+statusPending+"' AND last_code <> ''")
 		narrow = true
 	} else {
 		few := l.Status(f.Status, outbox.Delivered, narrow)

@@ -10,8 +10,8 @@ ALTER TABLE outbox ADD COLUMN n_replays bigint NOT NULL DEFAULT 0;
 ALTER TABLE outbox ADD COLUMN resolved_at text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE outbox ADD COLUMN resolved_by text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE outbox ADD COLUMN resolved_reason text COLLATE "C" NOT NULL DEFAULT '';
--- Of what failed, and is not delivered: by how it stands, and by why.
-CREATE INDEX outbox_failed ON outbox (status, created_at, delivery_id) WHERE last_code <> '';
+-- The few that wait for another attempt, and what failed, by why.
+CREATE INDEX outbox_retried ON outbox (created_at, delivery_id) WHERE status = 'pending' AND last_code <> '';
 CREATE INDEX outbox_class ON outbox (last_class, created_at, delivery_id) WHERE last_class <> '';
 -- What leaves the ledger is found by when it was settled.
 CREATE INDEX outbox_settled ON outbox (status, updated_at, delivery_id) WHERE status IN ('delivered', 'resolved');
