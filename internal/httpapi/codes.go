@@ -134,7 +134,7 @@ var codes = map[string]code{
 	"target_not_allowed":                 {[]int{400, 422}, "The address of a reply target is not public and not in `targets.allow_private`; or the configuration does not allow its receiver or subject."},
 	"target_not_configured":              {[]int{400}, "A reply target names a server, folder or plugin that the configuration does not have, or the standard output, which is closed."},
 	"too_many_tests":                     {[]int{429}, "Too many test deliveries are in flight."},
-	"secret_unavailable":                 {[]int{409}, "A secret that is needed now cannot be read."},
+	"secret_unavailable":                 {[]int{409, 503}, "A secret that is needed now cannot be read."},
 	"signing_key_not_found":              {[]int{404}, "No secret of this name holds an ed25519 key."},
 	"target_not_found":                   {[]int{404}, "There is no such target that the caller may see."},
 	"thread_id_too_large":                {[]int{413}, "`thread_id` is too long."},

@@ -116,7 +116,7 @@ func TestConnectorSenders(t *testing.T) {
 		}
 	}
 	w.post("none", body, "Authorization", "Bearer "+hubSecret).want(404, "connector_not_found")
-	w.do("POST", "/v1/connectors/plain?token="+hubSecret, "", body).want(400, "unknown_parameter")
+	w.do("POST", "/v1/connectors/plain?token="+hubSecret, "", body).want(400, "token_in_query")
 	w.post("broken", body, "Authorization", "Bearer "+hubSecret).want(503, "connector_unavailable")
 	if w.everything("") != before {
 		t.Error("a sender that was not believed has made something")
