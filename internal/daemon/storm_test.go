@@ -23,9 +23,9 @@ import (
 )
 
 var (
-	stormDeliveries = flag.Int("storm.deliveries", 240, "deliveries of the storm on SQLite, roughly")
-	stormDeaths     = flag.Int("storm.deaths", 6, "lives of the daemon that end in it, most of them by SIGKILL")
-	stormCluster    = flag.Int("storm.cluster", 80, "deliveries of the storm on two nodes over PostgreSQL")
+	stormDeliveries = flag.Int("storm.deliveries", 120, "deliveries of the storm on SQLite, roughly")
+	stormDeaths     = flag.Int("storm.deaths", 4, "lives of the daemon that end in it, most of them by SIGKILL")
+	stormCluster    = flag.Int("storm.cluster", 40, "deliveries of the storm on two nodes over PostgreSQL")
 	stormKills      = flag.Int("storm.kills", 2, "lives of nodes that end in that one")
 	stormSeed       = flag.Uint64("storm.seed", 1, "seed of the deaths and of what people do meanwhile")
 	stormReport     = flag.String("storm.report", "", "a page between whose marks the figures are written anew, such as docs/reliability.md")
