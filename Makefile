@@ -19,7 +19,7 @@ demo: ## The whole story in under a minute, without key or service
 	$(GO) run ./cmd/holdfast demo
 
 test: ## All tests
-	$(GO) test $(TESTFLAGS) ./...
+	$(GO) test -timeout 20m $(TESTFLAGS) ./...
 
 check: ## Vet, staticcheck, formatting, house rules
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
