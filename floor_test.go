@@ -38,7 +38,7 @@ var floors = map[string]int{
 	"internal/sqlite": 7, "internal/postgres": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7, "internal/filetree": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,
 	"internal/provider/openai": 7, "internal/provider/responsesstub": 7,
-	"internal/provider/chatstub": 7, "internal/provider/pieces": 7, "internal/httpapi": 7, "internal/config": 7, "internal/listener": 7, "internal/masterkey": 7,
+	"internal/provider/chatstub": 7, "internal/httpapi": 7, "internal/config": 7, "internal/listener": 7, "internal/masterkey": 7,
 	"internal/provider/gemini": 7, "internal/provider/geministub": 7,
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
 	"internal/mail": 7, "internal/natsout": 7, "internal/plugin": 7, "internal/fileout": 7,
@@ -47,7 +47,7 @@ var floors = map[string]int{
 	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8, "internal/backup": 8,
 	// 9 doors
 	"client": 9, "internal/demo": 9, "internal/cli": 9, "cmd/holdfast": 9, "bench": 9,
-	"internal/provider/stubserver": 9,
+	"internal/provider/stubserver": 9, "internal/provider/pieces": 9,
 }
 
 // exceptions are imports of a neighbour, each with its reason.

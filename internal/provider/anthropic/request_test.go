@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/provider/messagesstub"
+	"github.com/holdfast-dev/holdfast/internal/provider/pieces"
 )
 
 type reply = messagesstub.Reply
@@ -597,7 +598,7 @@ func TestConnection(t *testing.T) {
 		stub.ServeHTTP(w, r)
 	}))
 	defer s.Close()
-	m := model(t, Config{BaseURL: s.URL})
+	m := model(t, Config{BaseURL: s.URL, HTTP: pieces.Local(s.URL)})
 	for range 5 {
 		if got := ask(t, m, hello); got.Err != nil {
 			t.Fatal(got)

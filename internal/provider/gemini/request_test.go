@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/provider/geministub"
+	"github.com/holdfast-dev/holdfast/internal/provider/pieces"
 )
 
 func text(s string) llm.Content { return llm.Content{Kind: llm.Text, Text: s} }
@@ -412,7 +413,7 @@ func TestConnections(t *testing.T) {
 		http.Redirect(w, r, "/v2"+r.URL.Path, http.StatusPermanentRedirect)
 	}))
 	defer s.Close()
-	got := ask(t, t.Context(), model(t, Config{BaseURL: s.URL}), hello)
+	got := ask(t, t.Context(), model(t, Config{BaseURL: s.URL, HTTP: pieces.Local(s.URL)}), hello)
 	if got.Err == nil || got.Err.Class != llm.InvalidRequest || calls != 1 {
 		t.Error(got, calls)
 	}
@@ -423,7 +424,7 @@ func TestConnections(t *testing.T) {
 		stub.ServeHTTP(w, r)
 	}))
 	defer kept.Close()
-	m := model(t, Config{BaseURL: kept.URL})
+	m := model(t, Config{BaseURL: kept.URL, HTTP: pieces.Local(kept.URL)})
 	defer m.CloseIdle()
 	for range 5 {
 		if got := ask(t, t.Context(), m, hello); got.Err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/llm"
+	"github.com/holdfast-dev/holdfast/internal/provider/pieces"
 	"github.com/holdfast-dev/holdfast/internal/provider/responsesstub"
 	"github.com/holdfast-dev/holdfast/internal/provider/wire"
 )
@@ -534,7 +535,7 @@ func TestConnectionIsKept(t *testing.T) {
 		stub.ServeHTTP(w, r)
 	}))
 	defer s.Close()
-	m := model(t, Config{BaseURL: s.URL})
+	m := model(t, Config{BaseURL: s.URL, HTTP: pieces.Local(s.URL)})
 	for range 5 {
 		if got := ask(t, t.Context(), m, hello); got.Err != nil || got.Text != "ok" {
 			t.Fatal(got)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/llm"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
+	"github.com/holdfast-dev/holdfast/internal/provider/pieces"
 )
 
 func text(s string) llm.Content { return llm.Content{Kind: llm.Text, Text: s} }
@@ -258,7 +259,7 @@ func TestRedirect(t *testing.T) {
 		http.Redirect(w, r, "/v2"+r.URL.Path, http.StatusPermanentRedirect)
 	}))
 	defer s.Close()
-	got := ask(t, t.Context(), model(t, Config{BaseURL: s.URL}), hello)
+	got := ask(t, t.Context(), model(t, Config{BaseURL: s.URL, HTTP: pieces.Local(s.URL)}), hello)
 	if got.Err == nil || got.Err.Class != llm.InvalidRequest || calls != 1 {
 		t.Error(got, calls)
 	}
@@ -274,7 +275,7 @@ func TestConnectionIsKept(t *testing.T) {
 		stub.ServeHTTP(w, r)
 	}))
 	defer s.Close()
-	m := model(t, Config{BaseURL: s.URL})
+	m := model(t, Config{BaseURL: s.URL, HTTP: pieces.Local(s.URL)})
 	for range 5 {
 		if got := ask(t, t.Context(), m, hello); got.Err != nil || got.Text != "ok" {
 			t.Fatal(got)
