@@ -243,7 +243,7 @@ func (w *world) config(change func(map[string]any)) map[string]any {
 			"charge": tool("charge", "external_effect", map[string]any{"policy": "allow"}),
 			"book":   tool("book", "external_effect", map[string]any{"policy": "allow", "idempotency_header": "Idempotency-Key"}),
 		},
-		"delivery": map[string]any{"initial_backoff": "10ms", "max_backoff": "50ms", "timeout": "5s", "max_attempts": 50},
+		"delivery": map[string]any{"initial_backoff": "10ms", "max_backoff": "50ms", "timeout": "5s", "max_attempts": 50, "circuit": map[string]any{"cooldown": "20ms", "max_cooldown": "100ms"}},
 		"store":    map[string]any{"sync": "normal"}, // a killed process loses nothing that it wrote
 		"shutdown": map[string]any{"drain": "5s"},
 	}
