@@ -422,7 +422,7 @@ routes: {main: {provider: openai_compatible, base_url: %q, model: m, api_key: {s
 secrets: {key: {env: SCAN_API_KEY, hosts: [%q]}}
 master_key: {env: SCAN_MASTER}
 targets: {allow_private: [127.0.0.0/8], signing_secret: hook}
-delivery: {initial_backoff: 10ms}
+delivery: {initial_backoff: 10ms, circuit: {cooldown: 20ms, max_cooldown: 100ms}}
 telemetry: {otlp_endpoint: %q, interval: 1s, headers: {x-collector: {file: collector.secret}}}
 log: {level: debug, format: json}
 tools:
@@ -456,6 +456,7 @@ func (s *scan) check(where map[string][]byte, stored func() string) {
 // I-33, over the whole way with an embedded database: canary secrets in every
 // place that takes one are nowhere but where they belong.
 func TestNoSecretIsSeen(t *testing.T) {
+	t.Parallel() // its time is waits for a model's next attempt
 	s, env, signing := newScan(t, "")
 	s.start(env...)
 	s.live(signing)
@@ -513,6 +514,7 @@ func (s *scan) refuses(word string, env ...string) {
 
 // I-33 in a cluster: also the URLs of the database and of the bus are secrets.
 func TestNoSecretIsSeenInACluster(t *testing.T) {
+	t.Parallel() // its time is waits for a model's next attempt
 	database := storetest.Database(t)
 	s, env, signing := newScan(t, "database_url: {env: SCAN_DATABASE}\nbus_url: {env: SCAN_BUS}\nstore: {wait: 1s}\n")
 	u, err := url.Parse(database)

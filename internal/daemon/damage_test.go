@@ -87,11 +87,9 @@ func TestDamagedDaemon(t *testing.T) {
 	}
 	var broken error
 	for _, id := range ids {
-		page, err := c.SessionEvents(ctx, id, client.EventsQuery{}, 0, 100)
-		if err != nil {
-			broken = err
+		if _, broken = c.SessionEvents(ctx, id, client.EventsQuery{}, 0, 100); broken != nil {
+			break // a client tries each some times
 		}
-		_ = page
 	}
 	wantDamaged := func(what string, err error) {
 		t.Helper()
