@@ -190,7 +190,7 @@ func TestSame(t *testing.T) {
 	dir := tmp(t)
 	from, count := *fromFlag, *countFlag
 	if from == 0 {
-		from, count = 1, 23
+		from, count = 1, 60
 	}
 	if testing.Short() || raceEnabled {
 		count = min(count, 6)
