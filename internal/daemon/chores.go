@@ -32,7 +32,7 @@ func (c *chores) start(d *Daemon) {
 	c.wait.Go(func() {
 		tick := time.NewTicker(collectEvery)
 		defer tick.Stop()
-		for {
+		for ctx.Err() == nil { // also where the tick has come just now
 			d.forgetLeftovers(ctx)
 			d.collectAssets(ctx)
 			if err := d.secrets.Drop(ctx); err != nil && ctx.Err() == nil {

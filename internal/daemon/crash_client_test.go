@@ -254,6 +254,24 @@ func (c *caller) deliveries(ctx context.Context, n int) ([]api.Delivery, error) 
 	}
 }
 
+// jobEnds waits until a job is at its end.
+func (c *caller) jobEnds(ctx context.Context, id string) (j api.Job, err error) {
+	for {
+		changed := c.k.signal()
+		if err := c.get(ctx, "/v1/jobs/"+id, &j); err != nil {
+			return j, err
+		}
+		if j.Status == api.JobCompleted || j.Status == api.JobCancelled {
+			return j, nil
+		}
+		select { // the daemon tells of each commit
+		case <-changed:
+		case <-ctx.Done():
+			return j, fmt.Errorf("the job does not end: %+v", j)
+		}
+	}
+}
+
 // within bounds a part of a test.
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)

@@ -199,7 +199,9 @@ func (k *keeper) life() *life {
 	return k.cur
 }
 
-// await waits until is says true; it is asked with the lock held, after each change.
+// await waits until is says true; it is asked with the lock held, after each
+// change, and so looks only at what the keeper knows: a daemon that it asked
+// would need the lock.
 func (k *keeper) await(ctx context.Context, is func() bool) error {
 	for {
 		k.mu.Lock()

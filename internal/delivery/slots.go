@@ -46,7 +46,8 @@ func newSlots(total, fails int) *slots {
 	return &slots{total: total, most: [standings]int{fresh: max(total-2*fails, (total+1)/2), proven: total, failing: fails}}
 }
 
-// take waits for a place; false: ctx or stop ended the wait.
+// take waits for a place; false: ctx or stop ended the wait, or came before it,
+// whether or not there was a place.
 func (s *slots) take(ctx context.Context, stop <-chan struct{}, as standing) (*place, bool) {
 	s.mu.Lock()
 	s.ticket++
@@ -56,9 +57,14 @@ func (s *slots) take(ctx context.Context, stop <-chan struct{}, as standing) (*p
 	s.mu.Unlock()
 	select {
 	case <-p.granted:
-		return p, true
 	case <-stop:
 	case <-ctx.Done():
+	}
+	select {
+	case <-stop:
+	case <-ctx.Done():
+	default:
+		return p, true
 	}
 	s.free(p)
 	return nil, false

@@ -271,24 +271,24 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 			return false, nil
 		}
 		f.rest()
+		if f.stopping() { // all that was told of before is shown by now
+			return false, errReaderGone
+		}
 		select {
 		case <-f.sub.Bell:
-			select {
-			case <-f.cfg.Stopping: // both at once: always the same way, for the simulation's sake
-				return false, errReaderGone
-			default:
-			}
-			if f.cursor > f.read && f.sub.Head() > 0 {
+			if f.cursor > f.read && f.sub.Head() > 0 && !f.stopping() {
 				return true, nil // it may stand behind the end of the run
 			}
 		case <-beat.C:
+			if f.stopping() {
+				continue
+			}
 			if err := f.still(); err != nil {
 				return false, err
 			}
 			f.buffer().WriteString(": \n\n")
 			return true, f.flush()
-		case <-f.cfg.Stopping:
-			return false, errReaderGone
+		case <-f.cfg.Stopping: // looked at above, behind what came in the same moment
 		case <-f.ctx().Done():
 			return false, errReaderGone
 		}

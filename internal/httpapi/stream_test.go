@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/live"
 )
 
 // sse is one open stream, read as its lines say.
@@ -379,6 +380,24 @@ func TestStreamsAreBoundedAndStop(t *testing.T) {
 	a.ends()
 	b.ends()
 	w.do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.admin, nil).want(200) // at once
+}
+
+// What was told of before a stop is shown before the stream ends, also where both
+// come in one moment. // I-18
+func TestNewsBeforeAStop(t *testing.T) {
+	for range 10 {
+		hub := &live.Hub{} // which hears of nothing by itself
+		w := newWorld(t, func(c *Config) { c.Hub = hub })
+		s := w.session("")
+		run := w.submit(s.ID, "x")
+		f := w.follow("/v1/sessions/" + s.ID + "/stream?after=3")
+		f.want("synced")
+		w.append(&run, &event.TextEnded{Content: event.Content{Text: "the last"}})
+		hub.Tell(event.SessionID(s.ID).Stream(), 4)
+		close(w.stop)
+		f.want("text.ended#4")
+		f.ends()
+	}
 }
 
 func TestWait(t *testing.T) {

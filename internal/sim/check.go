@@ -27,8 +27,25 @@ func Session(events []event.Event) []string {
 // Log holds one stream to the invariants, event by event as they come: what an
 // event costs does not grow with the stream.
 type Log struct {
-	c    checker
-	lane *laneChecker // of a target
+	c     checker
+	lane  *laneChecker // of a target
+	audit bool
+}
+
+// New begins with the first event of a stream, of whatever kind it is.
+func New(s event.Stream) *Log {
+	if s == event.AuditStream {
+		return &Log{audit: true}
+	}
+	if _, ok := s.Target(); ok {
+		return NewTarget()
+	}
+	if _, ok := s.Session(); ok {
+		return NewSession()
+	}
+	l := &Log{}
+	l.c.found = []string{"nothing is known of streams as " + string(s)}
+	return l
 }
 
 // NewSession begins with the first event of a session.
@@ -43,6 +60,7 @@ func NewSession() *Log {
 func NewTarget() *Log {
 	return &Log{lane: &laneChecker{
 		open: map[event.DeliveryID]int{}, attempts: map[event.DeliveryID]int{}, known: map[event.DeliveryID]bool{},
+		replays: map[event.DeliveryID]int{},
 	}}
 }
 
@@ -54,6 +72,12 @@ func (l *Log) Add(e *event.Event) {
 	c.must(e.Seq == c.seq, "I-01 sequences are gap-free")
 	c.must(e.Hash == e.ChainHash(c.hash), "I-04 each event carries the hash of the one before it")
 	c.hash = e.Hash
+	if l.audit {
+		_, told := e.Data.(event.Audit)
+		c.must(told, "the audit stream holds records and nothing else")
+		c.must(e.Epoch == 0 && e.UserID == "", "the audit stream is nobody's")
+		return
+	}
 	if l.lane != nil {
 		c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
 		c.epoch = e.Epoch
@@ -420,6 +444,7 @@ type laneChecker struct {
 	open     map[event.DeliveryID]int
 	attempts map[event.DeliveryID]int
 	known    map[event.DeliveryID]bool
+	replays  map[event.DeliveryID]int
 	flying   int
 	circuit  outbox.Circuit
 }
@@ -464,7 +489,12 @@ func (l *laneChecker) event(c *checker) {
 		l.known[d.DeliveryID] = true
 		l.lane = append(l.lane, d.DeliveryID)
 	case *event.DeliveryReplayed:
-		c.must(l.known[d.DeliveryID] && !slices.Contains(l.lane, d.DeliveryID), "only what is settled is replayed")
+		waits := slices.Contains(l.lane, d.DeliveryID)
+		c.must(l.known[d.DeliveryID] && l.open[d.DeliveryID] == 0, "what is in flight is not replayed")
+		c.must(!waits || d.Forced && l.replays[d.DeliveryID] > 0, "what waits for its turn is replayed by force alone, and when it was before")
+		l.replays[d.DeliveryID]++
+		c.must(d.Number == l.replays[d.DeliveryID], "replays are counted one by one")
+		l.drop(d.DeliveryID) // it goes to the tail
 		l.lane = append(l.lane, d.DeliveryID)
 	case *event.DeliveryAttemptStarted:
 		c.must(len(l.lane) > 0 && l.lane[0] == d.DeliveryID, "I-25 a target's deliveries go in order")
@@ -484,6 +514,43 @@ func (l *laneChecker) event(c *checker) {
 		c.must(l.open[d.DeliveryID] == 0, "I-24 what is in flight is not resolved")
 		l.drop(d.DeliveryID)
 	}
+}
+
+// Told holds the events of one append against each other: a person's word on a
+// receiver, and a replay by force, stand in the audit stream of the same append,
+// once each, with who gave it; and nothing stands there that was not done.
+func Told(events []event.Event) []string {
+	type act struct{ actor, what, on string }
+	var done, told []act
+	for i := range events {
+		id, _ := events[i].Stream.Target()
+		switch d := events[i].Data.(type) {
+		case *event.TargetPaused:
+			if d.Code == event.PausedByRequest {
+				done = append(done, act{d.Actor, "paused", string(id)})
+			}
+		case *event.TargetResumed:
+			done = append(done, act{d.Actor, "resumed", string(id)})
+		case *event.TargetCircuitClosed:
+			if d.Actor != "" {
+				done = append(done, act{d.Actor, "reset", string(id)})
+			}
+		case *event.DeliveryReplayed:
+			if d.Forced && d.JobID == "" {
+				done = append(done, act{d.Actor, "replayed", string(d.DeliveryID)})
+			}
+		case *event.AuditTargetChanged:
+			told = append(told, act{d.Actor, d.Change, string(d.TargetID)})
+		case *event.AuditDeliveryReplayed:
+			if d.Forced && d.Job == "" {
+				told = append(told, act{d.Actor, "replayed", string(d.DeliveryID)})
+			}
+		}
+	}
+	if slices.Equal(done, told) {
+		return nil
+	}
+	return []string{fmt.Sprintf("the audit stream tells %v of an append that did %v", told, done)}
 }
 
 // Deliveries checks that outputs and deliveries follow from each other, over

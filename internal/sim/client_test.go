@@ -427,7 +427,7 @@ func (c *client) again() {
 		c.ask("POST", at+"/resolve", "", api.ResolveDelivery{Reason: "done with"})
 		return
 	}
-	c.ask("POST", at+"/replay", "", api.ReplayDelivery{Force: c.r.IntN(2) == 0})
+	c.ask("POST", at+"/replay", "", api.ReplayDelivery{Force: c.r.IntN(2) == 0, Reason: "I looked"})
 }
 
 // follower reads a session's stream over the lives of nodes (I-17, I-18).

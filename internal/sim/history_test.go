@@ -478,6 +478,10 @@ const (
 	settleTime  = 10 * time.Minute
 )
 
+// againCalm is how often a person sees to a delivery once nothing fails any more,
+// where there is a dead letter.
+const againCalm = 3
+
 // calmLine stands in a history where the last fault is over.
 const calmLine = "calm"
 
@@ -492,7 +496,12 @@ func (h *history) settle() {
 	h.world.calm = true
 	h.world.mu.Unlock()
 	began, first := time.Now(), h.steps
-	for !h.watch.broken() {
+	for again := 0; !h.watch.broken(); {
+		synctest.Wait()
+		if again < againCalm && h.watch.letters() && h.clients.busy() == 0 && len(h.serving()) > 0 {
+			again++
+			h.clients.act((*client).again)
+		}
 		runs, deliveries := h.watch.unsettled()
 		if runs+deliveries+h.clients.busy() == 0 && h.quiet() {
 			break

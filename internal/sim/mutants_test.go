@@ -192,6 +192,12 @@ var mutants = []*mutant{
 		}}
 	}},
 	{name: "the store forgets how receivers fare", ofStore: func(s daemon.Store, _ *node) daemon.Store { return &forgetful{s} }},
+	{name: "the store forgets what is for the audit stream", ofStore: func(s daemon.Store, _ *node) daemon.Store {
+		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+			a.Entries = slices.DeleteFunc(slices.Clone(a.Entries), func(e eventlog.Entry) bool { return e.Stream == event.AuditStream })
+			return s.Append(ctx, a)
+		}}
+	}},
 	{name: "the store leaves events out", ofStore: func(s daemon.Store, _ *node) daemon.Store {
 		return &broken{Store: s, readBounded: func(ctx context.Context, st event.Stream, after int64, limit int) ([]event.Event, error) {
 			list, err := s.ReadBounded(ctx, st, after, limit)

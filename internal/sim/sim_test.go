@@ -160,7 +160,8 @@ func TestHistories(t *testing.T) {
 	}
 	for _, what := range []string{ // a world in which nothing happens proves nothing
 		"run.completed", "run.failed", "run.cancelled", "run.interrupted", "run.needs_attention", "run.attention.resolved", "tool.call.interrupted",
-		"tool.call.retrying", "model.retry.scheduled", "context.compacted", "contract.repair.requested", "delivery.delivered", "delivery.dead_lettered",
+		"tool.call.retrying", "model.retry.scheduled", "context.compacted", "contract.repair.requested", "delivery.delivered", "delivery.dead_lettered", "delivery.replayed",
+		"target.circuit.opened", "target.circuit.half_opened", "target.paused", "target.resumed", "audit.target.changed", "audit.delivery.replayed",
 		"crash-before", "crash-after", "err-before", "err-after", "late", "cut", "twice", "pause", "split errors", "split hangs", "disk full", "news lost",
 		"stop in order", "taken from the dead", "taken from the living", "taken in the middle of an answer", "append refused: held", "append refused: fenced",
 		"append refused: head moved", "request that landed behind its caller's end", "known key", "key conflict", "refused input_contract_violated",
@@ -190,7 +191,7 @@ func TestSame(t *testing.T) {
 	dir := tmp(t)
 	from, count := *fromFlag, *countFlag
 	if from == 0 {
-		from, count = 1, 23
+		from, count = 1, 60
 	}
 	if testing.Short() || raceEnabled {
 		count = min(count, 6)

@@ -306,16 +306,15 @@ func (w *watch) letGo(n *node, s event.Stream, head int64) {
 func (w *watch) committed(stamps []eventlog.Stamp) *node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var all []event.Event
 	for i := range stamps {
 		s := &stamps[i]
+		all = append(all, s.Events...)
 		st := w.streams[s.Stream]
 		if st == nil {
-			st = &stream{id: s.Stream}
+			st = &stream{id: s.Stream, log: sim.New(s.Stream)}
 			if id, ok := s.Stream.Target(); ok {
-				st.log = sim.NewTarget()
 				w.give("t", string(id))
-			} else {
-				st.log = sim.NewSession()
 			}
 			w.streams[s.Stream] = st
 			w.order = append(w.order, st)
@@ -340,6 +339,9 @@ func (w *watch) committed(stamps []eventlog.Stamp) *node {
 				w.note("I-19: of the attempt %s/%d %q was kept, and %q was said", a.step, a.number, a.kept, a.said)
 			}
 		}
+	}
+	for _, text := range sim.Told(all) {
+		w.note("%s", text)
 	}
 	return w.by
 }
@@ -458,8 +460,10 @@ func (w *watch) about(st *stream, e *event.Event) {
 		w.lanes[d.DeliveryID] = &deliverySeen{target: id}
 		w.pending++
 	case *event.DeliveryReplayed:
-		w.lanes[d.DeliveryID].ended = ""
-		w.pending++
+		if l := w.lanes[d.DeliveryID]; l.ended != "" { // else it waits already
+			l.ended = ""
+			w.pending++
+		}
 	case *event.DeliveryAttemptStarted:
 		l := w.lanes[d.DeliveryID]
 		l.open, l.by, l.epoch = d.Attempt, w.by, e.Epoch
@@ -621,6 +625,18 @@ func (w *watch) unsettled() (runs, deliveries int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.open, w.pending
+}
+
+// letters says whether a delivery is a dead letter.
+func (w *watch) letters() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.lanes {
+		if l.ended == "dead-lettered" {
+			return true
+		}
+	}
+	return false
 }
 
 // doubts lists the runs that wait for a person, in the order of their creation.

@@ -216,21 +216,33 @@ func (t *Tenure) run() {
 	defer timer.Stop()
 	soon := t.soon
 	for {
-		select { // what is let go of goes first, so that a history can be played again
-		case <-t.flush:
-			t.letGo()
-		default:
-		}
+		// Where several are ready the order is always the same, so that a history can
+		// be played again: the end, what is let go of, then the beat.
 		select {
 		case <-t.stop:
 			t.letGo()
 			return
+		default:
+		}
+		select {
+		case <-t.flush:
+			t.letGo()
+			continue
+		default:
+		}
+		select {
+		case <-t.stop:
+			continue
 		case <-t.flush:
 			t.letGo()
 			continue
 		case <-soon:
-			soon = nil
 		case <-timer.C:
+		}
+		select {
+		case <-soon:
+			soon = nil // one beat tells the others, whatever it was that began it
+		default:
 		}
 		next := every
 		if err := t.beat(context.Background()); err != nil {

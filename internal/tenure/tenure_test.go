@@ -251,6 +251,27 @@ func TestStop(t *testing.T) {
 	})
 }
 
+// A stop that comes while a beat hangs ends the tenure when that beat has failed:
+// the beat that was to tell others of the drain is not begun then, in one of two
+// stops or at all.
+func TestStopInABeat(t *testing.T) {
+	for range 16 {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHouse(t)
+			defer h.close()
+			a, way := h.tenure("a", ttl, nil)
+			way.trouble(true, time.Hour)
+			rest(ttl/3 + time.Second) // the second beat hangs
+			asked := time.Now()
+			a.Drain()
+			a.Stop(t.Context())
+			if took := time.Since(asked); way.beats != 2 || took > ttl/3-time.Second || h.alive("a") {
+				t.Fatalf("%d beats, stopped after %v", way.beats, took)
+			}
+		})
+	}
+}
+
 // A node knows its share of the work, and looks at once when another's lease ends.
 func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
