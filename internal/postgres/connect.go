@@ -88,6 +88,11 @@ func (s *Store) connect(ctx context.Context) error {
 	// Writers and leases do not wait for a connection behind readers.
 	first := cfg.Copy()
 	first.MaxConns = primeConns
+	if !s.pooled {
+		// What they do is a handful of statements by key, whose plans are always the
+		// same: to plan each anew by the numbers in it costs as much as to do it.
+		first.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	}
 	cfg.MaxConns = max(cfg.MaxConns-primeConns, 2)
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return err
