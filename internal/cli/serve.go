@@ -122,7 +122,11 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	}
 	at := addressOf(cfg, l, local)
 	log.Info("listening", "address", at, "version", version.String(), "pid", os.Getpid())
-	if err = writeWhole(addressPath(cfg), at+"\n"); err == nil && addressFile != "" {
+	if err = writeWhole(addressPath(cfg), at+"\n"); errors.Is(err, syscall.ENOSPC) { // what makes room must find it
+		log.Error("no room to write the address of this daemon down; commands look for it at what listen says", "err", err)
+		err = nil
+	}
+	if err == nil && addressFile != "" {
 		err = writeWhole(addressFile, at+"\n")
 	}
 	if err != nil {

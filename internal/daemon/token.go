@@ -73,8 +73,19 @@ func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err
 }
 
 // AuditStart records that this daemon begins to work, and with what. It is called
-// when it listens.
+// when it listens. A database without any room keeps no daemon from starting, which
+// serves what can be read and takes what makes room: the record is made when there is some.
 func (d *Daemon) AuditStart(ctx context.Context) error {
+	err := d.auditStart(ctx)
+	if !errors.Is(err, eventlog.ErrFull) {
+		return err
+	}
+	d.log.Error("no space is left for the store: the start is recorded when there is room; until then what can be read is served", "err", err)
+	d.chores.unrecorded = true
+	return nil
+}
+
+func (d *Daemon) auditStart(ctx context.Context) error {
 	how := ""
 	switch {
 	case d.cfg.TLS.ACME != nil:
