@@ -128,7 +128,7 @@ var descriptions = map[string]string{
 	"PutSecret":                     "PutSecret is the body of PUT /v1/secrets/{name}. Its value is never given back.",
 	"PutSecret.former_for":          "FormerFor is how long the versions before count beside this one, as a duration; 0s after a leak. Default: slots.former_for of the configuration.",
 	"PutSecret.generate":            "draw a signing secret instead; the answer shows it this once",
-	"PutSecret.hosts":               "where it may be sent: api.example.com, with a port or without, or *.example.com; none: nowhere, it only signs",
+	"PutSecret.hosts":               "Hosts are where it may be sent: api.example.com, with a port or without, or *.example.com; an empty list: nowhere, it only signs. Absent: as the version before, or nowhere.",
 	"PutSecret.value":               "8 bytes to 64 KiB",
 	"Received":                      "Received is the answer of POST /v1/connectors/{name}.",
 	"Received.event":                "such as issues.opened",
