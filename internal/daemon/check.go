@@ -74,6 +74,8 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 	for _, err := range checkWays(cfg) {
 		note(err)
 	}
+	unread, wrong := checkFallback(cfg)
+	warnings, mistakes = append(warnings, unread...), append(mistakes, wrong...)
 	for _, at := range cfg.References() {
 		if cfg.Slotted(at.Ref) {
 			continue // in the database; the start says whether it is set

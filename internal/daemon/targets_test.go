@@ -591,19 +591,25 @@ func TestChangedSecrets(t *testing.T) {
 // What the configuration cannot do is told when the daemon starts, with the key.
 func TestTargetMistakes(t *testing.T) {
 	for text, says := range map[string]string{
-		"folders: {a: ./none}":                                   "targets.folders.a: there is no folder",
-		"plugins: {a: {command: [./none]}}":                      "targets.plugins.a.command",
-		"plugins: {a: {command: [./script.yaml]}}":               "is not executable",
-		"fallback: [{type: file, folder: x, path: a}]":           "targets.fallback[0]: no folder is named",
-		"fallback: [{type: webhook, url: \"http://10.0.0.1/\"}]": "targets.fallback[0]: 10.0.0.1 is no public address",
-		"fallback: [{type: webhook, url_secret: none}]":          "targets.fallback[0]: no secret is named",
+		"folders: {a: ./none}":                                                "targets.folders.a: there is no folder",
+		"plugins: {a: {command: [./none]}}":                                   "targets.plugins.a.command",
+		"plugins: {a: {command: [./script.yaml]}}":                            "is not executable",
+		"fallback: [{type: file, folder: x, path: a}]":                        "targets.fallback[0]: no folder is named",
+		"fallback: [{type: webhook, url: \"http://10.0.0.1/\"}]":              "targets.fallback[0]: 10.0.0.1 is no public address",
+		"fallback: [{type: webhook, url_secret: none}]":                       "targets.fallback[0]: no secret is named",
+		"fallback: [{type: webhook, url: \"https://h.test/\", secret: none}]": "targets.fallback[0]: no secret is named",
+		"fallback: [{type: mail, server: m, to: [a@h.test]}]":                 "targets.fallback[0]: no mail server is named",
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "script.yaml"), []byte(`rules: [{reply: {text: x}}]`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		cfg, err := config.Parse([]byte("routes: {main: {provider: scripted, script: script.yaml}}\ntargets:\n  "+text), "holdfast.yaml", dir)
-		if err == nil {
+		if err == nil { // a check of the file alone tells the same, save of slots, which are in the database
+			warnings, cerr := daemon.Check(cfg)
+			if told := fmt.Sprint(warnings, cerr); !strings.Contains(told, strings.Split(says, ": no secret is named")[0]) {
+				t.Errorf("%s: the check says %s, want %q", text, told, says)
+			}
 			_, err = daemon.Open(t.Context(), cfg, daemon.Options{})
 		}
 		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "holdfast.yaml:3") {
