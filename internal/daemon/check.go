@@ -74,7 +74,7 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 	for _, err := range checkWays(cfg) {
 		note(err)
 	}
-	unread, wrong := checkFallback(cfg)
+	unread, wrong := checkSessions(cfg, owner)
 	warnings, mistakes = append(warnings, unread...), append(mistakes, wrong...)
 	for _, at := range cfg.References() {
 		if cfg.Slotted(at.Ref) {

@@ -143,40 +143,6 @@ func (w *ways) fallback(ctx context.Context) ([]event.ReplyTarget, error) {
 	return out, nil
 }
 
-// checkFallback is fallback without a daemon: secrets that stand in slots are not
-// known, and one that cannot be read now is a warning, since the daemon may have it
-// where this process does not.
-func checkFallback(cfg *config.Config) (warnings []string, mistakes []error) {
-	guard, err := targetGuard(cfg, &Options{})
-	if err != nil {
-		return nil, nil // told of already
-	}
-	w := &ways{cfg: cfg, guard: guard, secrets: func(_ context.Context, _, name, _ string) ([]string, error) {
-		if cfg.Slotted(config.Ref{Secret: name}) {
-			return nil, problem.New(problem.Unavailable, "secret_unavailable", "the secret %.64q is not under secrets: it must be set as a slot (holdfast secrets set)", name)
-		}
-		text, err := cfg.Secret(config.Ref{Secret: name})
-		if err != nil {
-			return nil, problem.New(problem.Unavailable, "secret_unavailable", "%v", err)
-		}
-		return []string{text}, nil
-	}}
-	for i := range cfg.Targets.Fallback {
-		t := cfg.Targets.Fallback[i].Target()
-		path := fmt.Sprintf("targets.fallback[%d]", i)
-		_, err := w.check(context.Background(), slots.Daemon, t)
-		switch {
-		case problem.Is(err, "secret_unavailable"):
-			warnings = append(warnings, fmt.Sprintf("%s: %s; the daemon does not start without it", path, problem.Of(err).Detail))
-		case err != nil:
-			mistakes = append(mistakes, cfg.Mistake(path, "%s", problem.Of(err).Detail))
-		case t.Secret != "" && cfg.Slotted(config.Ref{Secret: t.Secret}):
-			warnings = append(warnings, fmt.Sprintf("%s: the secret %.64q is not under secrets: it must be set as a slot (holdfast secrets set) before the daemon starts with this", path, t.Secret))
-		}
-	}
-	return warnings, mistakes
-}
-
 // owner says whose secrets a target names: those of the user of its session,
 // and of a fallback the daemon's.
 func (w *ways) owner(user string, t *event.ReplyTarget) string {

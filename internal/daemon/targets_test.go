@@ -612,7 +612,7 @@ func TestTargetMistakes(t *testing.T) {
 			}
 			_, err = daemon.Open(t.Context(), cfg, daemon.Options{})
 		}
-		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "holdfast.yaml:3") {
+		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "holdfast.yaml:") {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
