@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/client"
@@ -108,6 +110,10 @@ func (a *app) explain(err error) (p *api.Problem, exit int, lines []string) {
 		return p, codeOf(err), lines
 	case errors.Is(err, client.ErrUnreachable):
 		p = local("unreachable", err.Error())
+		if lines = []string{err.Error()}; errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+			lines = append(lines, "  nobody listens there: start the daemon with holdfast serve, or name the one that is meant with --server")
+		}
+		return p, codeOf(err), lines
 	case errors.Is(err, context.Canceled):
 		return local("interrupted", "interrupted"), exitFailed, []string{"interrupted"}
 	default:

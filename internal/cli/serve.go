@@ -287,13 +287,16 @@ func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
 }
 
 func (a *app) configCommand() *cobra.Command {
+	var file string
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
 		Long: "Check a configuration file, and what it names: scripts, the URLs, schemas and headers of HTTP tools, the roots of\n" +
-			"workspaces. A reference to a secret that cannot be read now is a warning on standard error. Nothing is written.",
-		RunE: func(_ *cobra.Command, args []string) error {
-			file := configFile
+			"workspaces, reply targets and session templates. A reference to a secret that cannot be read now is a warning on standard error. Nothing is written.",
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
+				if cmd.Flags().Changed("config") {
+					return usageError{errors.New("name the file once: as FILE, or with --config")}
+				}
 				file = args[0]
 			}
 			cfg, err := loadConfig(file)
@@ -314,5 +317,6 @@ func (a *app) configCommand() *cobra.Command {
 			return nil
 		},
 	}
+	check.Flags().StringVar(&file, "config", configFile, "the same as FILE")
 	return group("config", "Look at the configuration", check)
 }
