@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,7 +26,7 @@ func checkSessions(cfg *config.Config, tools map[string]string) (warnings []stri
 	}
 	w := &ways{cfg: cfg, guard: guard, secrets: func(_ context.Context, _, name, _ string) ([]string, error) {
 		if cfg.Slotted(config.Ref{Secret: name}) {
-			return nil, problem.New(problem.Unavailable, "secret_unavailable", "the secret %.64q is not under secrets, and must be set as a slot (holdfast secrets set)", name)
+			return nil, errSlot // in the database; the start says whether it is set
 		}
 		text, err := cfg.Secret(config.Ref{Secret: name})
 		if err != nil {
@@ -38,6 +39,9 @@ func checkSessions(cfg *config.Config, tools map[string]string) (warnings []stri
 		_, err := w.check(ctx, user, t)
 		if err == nil && t.Secret != "" { // check passes over one that cannot be read now
 			_, err = w.secrets(ctx, user, t.Secret, "")
+		}
+		if errors.Is(err, errSlot) {
+			err = nil
 		}
 		if problem.Is(err, "secret_unavailable") { // the daemon may have it where this process does not
 			warnings = append(warnings, fmt.Sprintf("%s: %s", at, problem.Of(err).Detail))
@@ -80,6 +84,9 @@ func checkSessions(cfg *config.Config, tools map[string]string) (warnings []stri
 	}
 	return warnings, mistakes
 }
+
+// errSlot stands for a secret of which the configuration knows the name alone.
+var errSlot = problem.New(problem.Unavailable, "slot", "a secret slot")
 
 // withoutSessions leaves out what only a database knows.
 func withoutSessions(list []api.ReplyTarget) (out []api.ReplyTarget) {
