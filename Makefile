@@ -57,4 +57,5 @@ bench: ## Figures of speed and size, beside the floor of the machine; writes doc
 	$(GO) run -ldflags "$(LDFLAGS)" ./bench -doc docs/performance.md $(BENCHFLAGS)
 
 docs: ## Write the generated reference pages anew
+	$(GO) test ./internal/httpapi -run Descriptions -rewrite # what the reference is made of
 	$(GO) test ./internal/event ./internal/httpapi ./internal/config ./internal/cli ./internal/models ./internal/metrics -run Reference -rewrite

@@ -299,13 +299,19 @@ type Delivery struct {
 	// ReplayHistory holds the first 100 replays, oldest first; lists leave it out.
 	ReplayHistory []Replay    `json:"replay_history,omitempty"`
 	Resolution    *Resolution `json:"resolution,omitempty"` // who said that it is done with, and why
+	// Receiver is where it goes: the URL, or what the target names. Lists leave it
+	// out; it goes with the session's content.
+	Receiver string `json:"receiver,omitempty"`
 }
 
 // Target is a receiver: where deliveries of one user go, one after the other.
 type Target struct {
-	ID           string `json:"id"`
-	UserID       string `json:"user_id"`
-	Type         string `json:"type"`
+	ID     string `json:"id"`
+	UserID string `json:"user_id"`
+	Type   string `json:"type"`
+	// Receiver is who it is: the URL, or what the target names. Absent when the
+	// session of its last delivery was erased, or the delivery is not listed any more.
+	Receiver     string `json:"receiver,omitempty"`
 	Pending      int64  `json:"pending"` // deliveries that wait in its lane
 	DeadLettered int64  `json:"dead_lettered"`
 	// OldestPendingAt is when the first delivery of the lane was made, NextAt when

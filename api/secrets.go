@@ -4,9 +4,11 @@ import "time"
 
 // PutSecret is the body of PUT /v1/secrets/{name}. Its value is never given back.
 type PutSecret struct {
-	Value    string   `json:"value,omitempty"`    // 8 bytes to 64 KiB
-	Generate bool     `json:"generate,omitempty"` // draw a signing secret instead; the answer shows it this once
-	Hosts    []string `json:"hosts,omitempty"`    // where it may be sent: api.example.com, with a port or without, or *.example.com; none: nowhere, it only signs
+	Value    string `json:"value,omitempty"`    // 8 bytes to 64 KiB
+	Generate bool   `json:"generate,omitempty"` // draw a signing secret instead; the answer shows it this once
+	// Hosts are where it may be sent: api.example.com, with a port or without, or
+	// *.example.com; an empty list: nowhere, it only signs. Absent: as the version before, or nowhere.
+	Hosts []string `json:"hosts,omitzero"`
 	// FormerFor is how long the versions before count beside this one, as a
 	// duration; 0s after a leak. Default: slots.former_for of the configuration.
 	FormerFor *string `json:"former_for,omitempty"`

@@ -34,12 +34,13 @@ func (a *app) showDelivery(ctx context.Context, c *client.Client, d *api.Deliver
 	err := a.table("DELIVERY\t"+d.ID, func(w *tabwriter.Writer) {
 		fmt.Fprintf(w, "status\t%s\nattempts\t%d\n", d.Status, d.Attempts)
 		if d.LastCode != "" {
-			fmt.Fprintf(w, "last failure\t%s (%s)\n", d.LastCode, or(d.LastClass, "-"))
+			fmt.Fprintf(w, "last failure\t%s\n", lastOf(d))
 		}
 		if d.NextAt != nil {
 			fmt.Fprintf(w, "next attempt\t%s (%s)\n", stamp(*d.NextAt), soon(d.NextAt))
 		}
 		fmt.Fprintf(w, "created\t%s\nrun\t%s\nsession\t%s\ntarget\t%s (%s)\n", stamp(d.CreatedAt), d.RunID, d.SessionID, d.TargetID, d.Type)
+		fmt.Fprintf(w, "receiver\t%s\n", or(clean(d.Receiver), "-"))
 		people(w, d)
 	})
 	if err != nil || len(list) == 0 {
@@ -57,7 +58,7 @@ func (a *app) showDelivery(ctx context.Context, c *client.Client, d *api.Deliver
 				ended = stamp(*at.EndedAt)
 			}
 			if at.Code != "" {
-				outcome = fmt.Sprintf("%s (%s)", at.Code, or(at.Class, "-"))
+				outcome = lastOf(&api.Delivery{LastCode: at.Code, LastClass: at.Class})
 			}
 			if at.Status != 0 {
 				status = fmt.Sprint(at.Status)

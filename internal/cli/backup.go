@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -223,6 +224,9 @@ func (a *app) restore(ctx context.Context, o backup.RestoreOptions) error {
 	fmt.Fprintf(w, "%s in %s, verified, in %s; the newest is of %s\n", count(int(r.Events), "event"), count(r.Streams, "stream"), o.DataDir, r.Newest)
 	if len(r.Missing) > 0 {
 		fmt.Fprintf(w, "not in it: %s; put them back before the first start, or new ones are made (receivers of webhooks must know a new secret)\n", strings.Join(r.Missing, ", "))
+		if slices.Contains(r.Missing, "admin.token") && !o.DropTokens {
+			fmt.Fprintln(w, "the tokens of the backup are good, and no admin token is made beside them; who has none makes one over a unix socket: holdfast serve --listen unix:PATH, then holdfast token create --role admin")
+		}
 	}
 	fmt.Fprintf(w, "unfinished: %s, %s; those that ended after the backup would go on or be sent again\n", count(r.Runs, "run"), plural(r.Deliveries, "delivery", "deliveries"))
 	if r.Held {

@@ -72,7 +72,9 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+	})
 	f := root.PersistentFlags()
 	f.StringVar(&a.server, "server", os.Getenv("HOLDFAST_SERVER"), "daemon to speak to: HOST:PORT, http://HOST:PORT or unix:PATH [HOLDFAST_SERVER]")
 	f.StringVar(&a.token, "token", "", "access token [HOLDFAST_TOKEN]")
@@ -89,7 +91,7 @@ func checkArgs(c *cobra.Command) {
 	if args := c.Args; args != nil {
 		c.Args = func(c *cobra.Command, given []string) error {
 			if err := args(c, given); err != nil {
-				return usageError{err}
+				return usageError{fmt.Errorf("%w; the command is %s", err, c.UseLine())}
 			}
 			return nil
 		}

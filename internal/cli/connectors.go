@@ -124,9 +124,14 @@ func (a *app) tellTest(t *api.ConnectorTest) error {
 		line("why", p.Detail+" ("+p.Code+")")
 	}
 	line("run", t.RunID)
-	line("session", or(t.SessionID, t.SessionAlias))
+	session := or(t.SessionID, t.SessionAlias)
+	line("session", session)
 	if t.SessionCreated {
-		line("", "it would be made: "+or(t.SessionTitle, "without a title"))
+		label := ""
+		if session == "" { // a new one each time
+			label = "session"
+		}
+		line(label, "it would be made: "+or(t.SessionTitle, "without a title"))
 	}
 	for _, r := range t.ReplyTargets {
 		line("reply target", r.Type+" "+r.URL)

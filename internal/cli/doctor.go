@@ -101,6 +101,10 @@ func (a *app) patient(cfg *config.Config, online bool) doctor.Input {
 			return "", err
 		}
 		h, err := c.Ready(ctx)
+		var ce *client.Error
+		if errors.As(err, &ce) && ce.Problem.Code == "not_ready" {
+			return "", &doctor.NotReadyError{Why: ce.Problem.Detail}
+		}
 		if err != nil {
 			return "", err
 		}

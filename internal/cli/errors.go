@@ -3,10 +3,14 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
+	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/client"
@@ -108,6 +112,18 @@ func (a *app) explain(err error) (p *api.Problem, exit int, lines []string) {
 		return p, codeOf(err), lines
 	case errors.Is(err, client.ErrUnreachable):
 		p = local("unreachable", err.Error())
+		if lines = []string{err.Error()}; errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+			lines = append(lines, "  nobody listens there: start the daemon with holdfast serve, or name the one that is meant with --server")
+		}
+		var dns *net.DNSError
+		var stranger x509.UnknownAuthorityError
+		if errors.As(err, &dns) && dns.IsNotFound {
+			lines = append(lines, "  this machine does not know the name: where the daemon is its own, 127.0.0.1 may have it in /etc/hosts")
+		}
+		if errors.As(err, &stranger) {
+			lines = append(lines, "  its certificate is of an authority that this machine does not trust: SSL_CERT_FILE=roots.pem names one that it shall")
+		}
+		return p, codeOf(err), lines
 	case errors.Is(err, context.Canceled):
 		return local("interrupted", "interrupted"), exitFailed, []string{"interrupted"}
 	default:

@@ -58,13 +58,21 @@ func (a *app) secretsCommand() *cobra.Command {
 
 func (a *app) setSecretCommand() *cobra.Command {
 	var file, formerFor string
+	var signs bool
 	var req api.PutSecret
 	c := &cobra.Command{Use: "set NAME", Short: "Set a secret slot, with a value from standard input or a file", Args: cobra.ExactArgs(1),
 		Long: "Set a secret slot. The value is read from standard input, or from --file; never from the arguments, which other processes\n" +
-			"can see. One line break at its end does not count. Where a version is there already, it counts for a while beside the new one.",
+			"can see. One line break at its end does not count. Where a version is there already, it counts for a while beside the new one,\n" +
+			"which goes to the same hosts unless --host or --only-signs says otherwise.",
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			if cmd.Flags().Changed("former-for") {
 				req.FormerFor = &formerFor
+			}
+			if signs {
+				if len(req.Hosts) > 0 {
+					return usageError{errors.New("--only-signs means no host; it goes with no --host")}
+				}
+				req.Hosts = []string{}
 			}
 			if !req.Generate {
 				var err error
@@ -81,7 +89,7 @@ func (a *app) setSecretCommand() *cobra.Command {
 			if a.json {
 				return a.print(s)
 			}
-			fmt.Fprintf(a.err, "%s is set: version %d\n", s.Name, s.Version)
+			fmt.Fprintf(a.err, "%s is set: version %d, %s\n", s.Name, s.Version, whereTo(s.Hosts))
 			if s.Value != "" {
 				fmt.Fprintln(a.err, "This is shown this once:")
 				fmt.Fprintln(a.out, s.Value)
@@ -90,10 +98,18 @@ func (a *app) setSecretCommand() *cobra.Command {
 		})}
 	f := c.Flags()
 	f.StringVar(&file, "file", "", "read the value from this file")
-	f.StringSliceVar(&req.Hosts, "host", nil, "host that it may be sent to, such as api.example.com; may be repeated; none: it only signs")
+	f.StringSliceVar(&req.Hosts, "host", nil, "host that it may be sent to, such as api.example.com; may be repeated")
+	f.BoolVar(&signs, "only-signs", false, "it may be sent to no host, also where the version before may")
 	f.BoolVar(&req.Generate, "generate", false, "have the daemon draw a signing secret, and print it once")
 	f.StringVar(&formerFor, "former-for", "", "how long the versions before count, such as 24h; 0s after a leak")
 	return c
+}
+
+func whereTo(hosts []string) string {
+	if len(hosts) == 0 {
+		return "which only signs: it is sent nowhere"
+	}
+	return "for " + strings.Join(hosts, ", ")
 }
 
 // secretValue reads a value from a file, or from standard input; on a terminal

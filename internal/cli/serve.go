@@ -122,7 +122,11 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, addressFile string)
 	}
 	at := addressOf(cfg, l, local)
 	log.Info("listening", "address", at, "version", version.String(), "pid", os.Getpid())
-	if err = writeWhole(addressPath(cfg), at+"\n"); err == nil && addressFile != "" {
+	if err = writeWhole(addressPath(cfg), at+"\n"); errors.Is(err, syscall.ENOSPC) { // what makes room must find it
+		log.Error("no room to write the address of this daemon down; commands look for it at what listen says", "err", err)
+		err = nil
+	}
+	if err == nil && addressFile != "" {
 		err = writeWhole(addressFile, at+"\n")
 	}
 	if err != nil {
@@ -283,13 +287,16 @@ func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
 }
 
 func (a *app) configCommand() *cobra.Command {
+	var file string
 	check := &cobra.Command{
 		Use: "check [FILE]", Short: "Check a configuration file", Args: cobra.MaximumNArgs(1),
 		Long: "Check a configuration file, and what it names: scripts, the URLs, schemas and headers of HTTP tools, the roots of\n" +
-			"workspaces. A reference to a secret that cannot be read now is a warning on standard error. Nothing is written.",
-		RunE: func(_ *cobra.Command, args []string) error {
-			file := configFile
+			"workspaces, reply targets and session templates. A reference to a secret that cannot be read now is a warning on standard error. Nothing is written.",
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
+				if cmd.Flags().Changed("config") {
+					return usageError{errors.New("name the file once: as FILE, or with --config")}
+				}
 				file = args[0]
 			}
 			cfg, err := loadConfig(file)
@@ -310,5 +317,6 @@ func (a *app) configCommand() *cobra.Command {
 			return nil
 		},
 	}
+	check.Flags().StringVar(&file, "config", configFile, "the same as FILE")
 	return group("config", "Look at the configuration", check)
 }

@@ -26,11 +26,11 @@ func (a *app) targetsCommand() *cobra.Command {
 				if a.json {
 					return a.print(l)
 				}
-				err = a.table("TARGET\tUSER\tTYPE\tSTATE\tPENDING\tIN FLIGHT\tBLOCKED\tDEAD\tNEXT\tLAST FAILURE", func(w *tabwriter.Writer) {
+				err = a.table("TARGET\tUSER\tTYPE\tSTATE\tPENDING\tIN FLIGHT\tBLOCKED\tDEAD\tNEXT\tLAST FAILURE\tRECEIVER", func(w *tabwriter.Writer) {
 					for i := range l.Items {
 						t := &l.Items[i]
-						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", t.ID, t.UserID, t.Type, targetState(t), t.Pending, t.InFlight, t.Blocked, t.DeadLettered,
-							soon(t.NextAt), lastFailure(t))
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", t.ID, t.UserID, t.Type, targetState(t), t.Pending, t.InFlight, t.Blocked, t.DeadLettered,
+							soon(t.NextAt), lastFailure(t), or(cut(clean(t.Receiver), maxReceiver), "-"))
 					}
 				})
 				a.more(l.NextCursor)
@@ -72,6 +72,9 @@ func (a *app) changeTargetCommand(use, short string, do func(*client.Client, con
 	return cmd
 }
 
+// maxReceiver is how much of a receiver's address a table shows, in runes.
+const maxReceiver = 60
+
 // showTarget prints a target for people, or as JSON.
 func (a *app) showTarget(t *api.Target) error {
 	if a.json {
@@ -82,6 +85,7 @@ func (a *app) showTarget(t *api.Target) error {
 			fmt.Fprintf(w, "%s\t%s\n", name, clean(fmt.Sprintf(format, args...)))
 		}
 		line("type", "%s, of %s", t.Type, t.UserID)
+		line("receiver", "%s", or(t.Receiver, "-"))
 		line("state", "%s", targetState(t))
 		if p := t.Paused; p != nil {
 			why := "a person wants it so"

@@ -222,7 +222,7 @@ const maxRate = 1_000_000
 
 func (c *Config) checkRoutes() *Error {
 	if len(c.Routes) == 0 {
-		return &Error{Text: "routes: at least one route to a model is needed"}
+		return mistake("routes", "at least one route to a model is needed")
 	}
 	for _, name := range sorted(c.Routes) {
 		r, path := c.Routes[name], "routes."+name

@@ -75,6 +75,7 @@ func Parse(data []byte, name, dir string) (*Config, error) {
 	if err := dec.Decode(c); err != nil && !errors.Is(err, io.EOF) {
 		return nil, place(name, err)
 	}
+	c.dir, c.name, c.text = dir, name, data // a file without content has emptied c
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return nil, &Error{File: name, Text: "the file holds more than one document"}
 	}

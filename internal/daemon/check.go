@@ -40,6 +40,12 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
 		_, err := makeModel(cfg, name, cfg.Routes[name].Model, nil)
 		note(err)
+		switch r := cfg.Routes[name]; r.Provider {
+		case "openai", "anthropic", "gemini":
+			if r.APIKey == nil && r.BaseURL == "" {
+				warnings = append(warnings, fmt.Sprintf("routes.%s: there is no api_key, and %s answers nobody without: name one, such as {env: NAME}", name, r.Provider))
+			}
+		}
 	}
 	if _, err := providerGuard(cfg, &Options{}); err != nil {
 		note(cfg.Mistake("routes", "%v", err))
@@ -74,6 +80,8 @@ func check(cfg *config.Config, disk func(dir string) error) (warnings []string, 
 	for _, err := range checkWays(cfg) {
 		note(err)
 	}
+	unread, wrong := checkSessions(cfg, owner)
+	warnings, mistakes = append(warnings, unread...), append(mistakes, wrong...)
 	for _, at := range cfg.References() {
 		if cfg.Slotted(at.Ref) {
 			continue // in the database; the start says whether it is set

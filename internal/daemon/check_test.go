@@ -58,3 +58,24 @@ func TestTogether(t *testing.T) {
 		}
 	}
 }
+
+// A vendor's own route without a key is warned of; a gateway may want none.
+func TestRouteWithoutKey(t *testing.T) {
+	for route, warned := range map[string]bool{
+		"{provider: openai, model: m}":                                          true,
+		"{provider: anthropic, model: m}":                                       true,
+		"{provider: gemini, model: m}":                                          true,
+		"{provider: anthropic, model: m, api_key: {env: HOME}}":                 false,
+		"{provider: anthropic, model: m, base_url: http://127.0.0.1:1}":         false,
+		"{provider: openai_compatible, model: m, base_url: http://127.0.0.1:1}": false,
+	} {
+		cfg, err := config.Parse([]byte("listen: 127.0.0.1:0\nroutes: {main: "+route+"}\n"), "holdfast.yaml", t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		warnings, err := check(cfg, func(string) error { return nil })
+		if err != nil || (len(warnings) == 1 && strings.HasPrefix(warnings[0], "routes.main: there is no api_key")) != warned || !warned && len(warnings) > 0 {
+			t.Errorf("%s: %q, %v", route, warnings, err)
+		}
+	}
+}

@@ -14,12 +14,15 @@ import (
 
 // chores is what the daemon does now and then, beside its rooms.
 type chores struct {
-	cancel context.CancelFunc
-	wait   sync.WaitGroup
+	cancel     context.CancelFunc
+	wait       sync.WaitGroup
+	unrecorded bool // this start, for want of room
 }
 
 const (
 	collectEvery = time.Hour
+	// recordEvery is the wait before a start is recorded that found no room.
+	recordEvery = time.Second
 	// collectStep bounds the assets that one transaction deletes.
 	collectStep = 16
 	// unusedFor is how long an asset that no run uses is kept, by default.
@@ -29,6 +32,9 @@ const (
 func (c *chores) start(d *Daemon) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
+	if c.unrecorded {
+		c.wait.Go(func() { d.recordStart(ctx) })
+	}
 	c.wait.Go(func() {
 		tick := time.NewTicker(collectEvery)
 		defer tick.Stop()
@@ -56,6 +62,27 @@ func (c *chores) stop() {
 		c.cancel()
 	}
 	c.wait.Wait()
+}
+
+// recordStart records this start once there is room.
+func (d *Daemon) recordStart(ctx context.Context) {
+	tick := time.NewTicker(recordEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		err := d.auditStart(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if !errors.Is(err, eventlog.ErrFull) {
+			d.log.Error("record the start", "err", err)
+			return
+		}
+	}
 }
 
 // forgetLeftovers deletes the workspace folders of erased sessions that are still

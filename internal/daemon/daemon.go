@@ -314,6 +314,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	if err := d.tenure.Start(ctx); err != nil {
 		return fmt.Errorf("register the node: %w", err)
 	}
+	d.room.State() // tells of a disk that is full before anybody asks
 	d.lane.Start()
 	d.delivery.Start()
 	d.jobs.Start()

@@ -15,6 +15,8 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/client"
 	"github.com/holdfast-dev/holdfast/internal/daemon"
+	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 )
 
@@ -109,6 +111,76 @@ func TestReserve(t *testing.T) {
 	if r, err := h.c.Run(ctx, third.ID); err != nil || r.Status != api.RunCancelled {
 		t.Errorf("the cancelled one: %+v, %v", r, err)
 	}
+}
+
+// A daemon that is killed while the disk is full comes back: what can be read is
+// served, what ends work is taken, a token can be revoked, and the start is in the
+// audit stream, at once within the reserve, and as soon as there is room where
+// there was none. // I-02
+func TestStartOnAFullDisk(t *testing.T) {
+	for name, none := range map[string]bool{"within the reserve": false, "no room at all": true} {
+		t.Run(name, func(t *testing.T) {
+			var free atomic.Uint64
+			free.Store(1 << 40)
+			h := &house{t: t, stub: chatstub.New(func(int, chatstub.Request) chatstub.Reply { return chatstub.Reply{Text: "done"} })}
+			vendor := httptest.NewServer(h.stub)
+			defer vendor.Close()
+			full := &fullStore{}
+			h.opt = daemon.Options{Free: func() (uint64, bool) { return free.Load(), true }, WrapStore: func(s daemon.Store) daemon.Store {
+				full.Store = s
+				return full
+			}}
+			h.beginAt(vendor.URL)
+			ctx := t.Context()
+			s := h.session(&api.CreateSession{})
+			run := h.submit(s, &api.SubmitRun{Content: api.Text("one")})
+			token, err := h.c.CreateToken(ctx, &api.CreateToken{Name: "leaked", Role: "reader"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			free.Store(1 << 20)
+			full.none.Store(none)
+			h.restart()
+			if r, err := h.c.Run(ctx, run.ID); err != nil || r.Status != api.RunCompleted {
+				t.Errorf("a read: %+v, %v", r, err)
+			}
+			_, _, err = h.c.Submit(ctx, s, &api.SubmitRun{Content: api.Text("two")})
+			wantFull(t, err)
+			if err := h.c.RevokeToken(ctx, token.ID); (err != nil) != none {
+				t.Errorf("revoke: %v", err)
+			}
+			full.none.Store(false)
+			eventually(t, "the start is not recorded", func() bool { return len(h.audit("audit.started")) == 2 })
+			free.Store(1 << 40)
+			eventually(t, "the daemon does not see that there is room", func() bool { return status(t, "http://"+h.address+"/readyz") == 200 })
+			if r := h.submit(s, &api.SubmitRun{Content: api.Text("three")}); r.Status != api.RunCompleted {
+				t.Errorf("with room: %+v", r)
+			}
+		})
+	}
+}
+
+// fullStore has no room for records of the audit stream while it says so.
+type fullStore struct {
+	daemon.Store
+	none atomic.Bool
+}
+
+func (s *fullStore) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+	if s.none.Load() && len(a.Entries) > 0 && a.Entries[0].Stream == event.AuditStream {
+		return nil, &eventlog.FullError{}
+	}
+	return s.Store.Append(ctx, a)
+}
+
+// audit gives the records of a type.
+func (h *house) audit(typ string) (list []api.Event) {
+	h.t.Helper()
+	page, err := h.c.Audit(h.t.Context(), client.EventsQuery{Types: []string{typ}}, 0, 100)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return page.Items
 }
 
 // The database is full in the middle of runs, tool calls and deliveries: reads go

@@ -109,6 +109,9 @@ func (h *house) open() {
 	if _, err := h.d.FirstToken(t.Context(), houseToken); err != nil {
 		t.Fatal(err)
 	}
+	if err := h.d.AuditStart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if err := h.d.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

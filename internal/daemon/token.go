@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,11 +33,15 @@ var firstID [8]byte
 // Where tokens exist, or another node makes the first one at this moment, it does
 // nothing.
 func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err error) {
+	given = strings.TrimSpace(given)
 	have, err := d.store.ListTokens(ctx)
 	if err != nil || len(have) > 0 {
+		if hash := httpapi.TokenHash(given); err == nil && given != "" && !slices.ContainsFunc(have, func(t eventlog.TokenRow) bool { return t.Hash == hash }) {
+			d.log.Warn("HOLDFAST_TOKEN is not a token of this daemon: only a first start makes it one, and there are tokens already; make another one with holdfast token create, for which this user needs none over a unix socket (serve --listen unix:PATH)")
+		}
 		return "", err
 	}
-	if given = strings.TrimSpace(given); given != "" {
+	if given != "" {
 		_, row, err := httpapi.NewToken(d.random, "first", "admin", "", time.Now())
 		if err != nil {
 			return "", err
@@ -73,8 +78,19 @@ func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err
 }
 
 // AuditStart records that this daemon begins to work, and with what. It is called
-// when it listens.
+// when it listens. A database without any room keeps no daemon from starting, which
+// serves what can be read and takes what makes room: the record is made when there is some.
 func (d *Daemon) AuditStart(ctx context.Context) error {
+	err := d.auditStart(ctx)
+	if !errors.Is(err, eventlog.ErrFull) {
+		return err
+	}
+	d.log.Error("no space is left for the store: the start is recorded when there is room; until then what can be read is served", "err", err)
+	d.chores.unrecorded = true
+	return nil
+}
+
+func (d *Daemon) auditStart(ctx context.Context) error {
 	how := ""
 	switch {
 	case d.cfg.TLS.ACME != nil:

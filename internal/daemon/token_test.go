@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
@@ -22,6 +25,28 @@ func (s *early) ListTokens(ctx context.Context) ([]eventlog.TokenRow, error) {
 		return nil, nil
 	}
 	return s.Store.ListTokens(ctx)
+}
+
+// A HOLDFAST_TOKEN that does nothing is said to: one that is known is not.
+func TestGivenTokenThatIsNotKnown(t *testing.T) {
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Rows: eventlog.Rows, Generation: eventlog.RowsVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close(context.Background())
+	for _, v := range []struct {
+		given string
+		told  bool
+	}{{"a-token-of-a-person", false}, {"a-token-of-a-person\n", false}, {"", false}, {"another-one-of-a-person", true}} {
+		var log bytes.Buffer
+		d := &Daemon{cfg: &config.Config{DataDir: t.TempDir()}, store: store, random: rand.Reader, log: slog.New(slog.NewTextHandler(&log, nil))}
+		if _, err := d.FirstToken(t.Context(), v.given); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(log.String(), "HOLDFAST_TOKEN is not a token of this daemon"); told != v.told || strings.Contains(log.String(), "of-a-person") {
+			t.Errorf("%q: %s", v.given, log.String())
+		}
+	}
 }
 
 // Of nodes that begin on an empty database at one moment one makes the admin

@@ -363,6 +363,7 @@ func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 			t.epoch, t.owned, t.head = s.Epoch, true, s.Head
 			for j := range s.Events {
 				t.circuit = t.circuit.Apply(s.Events[j].Data, s.Events[j].Time)
+				t.tell(&s.Events[j])
 			}
 		}
 	}

@@ -7,8 +7,10 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/config"
@@ -120,6 +122,11 @@ func (p *patient) configuration() {
 	for _, m := range p.Mistakes {
 		p.add("configuration", Fail, "mend the file at that place; docs/reference/config.md has every key", "%s", m)
 	}
+	for _, w := range p.Warnings {
+		if !ofSecrets(w) && !p.told(w) && !strings.HasPrefix(w, "connectors.") {
+			p.add("configuration", Warn, "change it if that is not meant; the daemon starts with it", "%s", w)
+		}
+	}
 	if len(p.Mistakes) == 0 {
 		p.add("configuration", OK, "", "%s is good; routes: %d, tools: %d", p.cfg.File(), len(p.cfg.Routes), len(p.cfg.Tools))
 	}
@@ -131,6 +138,8 @@ func (p *patient) database(ctx context.Context) {
 	p.glance, err = sqlite.Look(ctx, p.dir)
 	g := &p.glance
 	switch {
+	case errors.As(err, new(*sqlite.DamagedError)):
+		p.add("database", Fail, "keep the directory as it is and restore the newest backup into another one; docs/operate.md, Damage, has the steps", "%v", err)
 	case err != nil:
 		p.add("database", Fail, "see that the directory and its files belong to the daemon's user; then stop the daemon and run holdfast verify", "%v", err)
 	case !g.Exists:
@@ -145,6 +154,11 @@ func (p *patient) database(ctx context.Context) {
 		p.add("database", OK, "", "its tables are of version %d, as this program makes them", g.Schema)
 	}
 }
+
+// NotReadyError says that a daemon answers and why it takes no work.
+type NotReadyError struct{ Why string }
+
+func (e *NotReadyError) Error() string { return e.Why }
 
 // daemon says whether one runs.
 func (p *patient) daemon(ctx context.Context) {
@@ -163,7 +177,10 @@ func (p *patient) daemon(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	v, err := p.Running(ctx)
+	var not *NotReadyError
 	switch {
+	case errors.As(err, &not):
+		p.add("daemon", Warn, "do what it says; until then it answers, and begins nothing new", "%s runs and is not ready: %s", who, not.Why)
 	case err != nil:
 		p.add("daemon", Warn, "look into its log; if it is another command of holdfast, such as verify, wait for it", "%s uses the data directory and does not answer: %v", who, err)
 	case v != p.Version:

@@ -292,9 +292,10 @@ func TestFiles(t *testing.T) {
 	if err := os.WriteFile(data, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	found = examine(t, Input{Config: cfg, Warnings: []string{"targets.signing_secret: weak"}, Mistakes: []string{"x:1:1: wrong"}})
+	found = examine(t, Input{Config: cfg, Warnings: []string{"targets.signing_secret: weak", "lease.ttl: short"}, Mistakes: []string{"x:1:1: wrong"}})
 	want(t, found, "secrets", Fail, "everybody on this machine may use "+secret)
 	want(t, found, "secrets", Warn, "targets.signing_secret: weak")
+	want(t, found, "configuration", Warn, "lease.ttl: short")
 	want(t, found, "configuration", Fail, "x:1:1: wrong")
 	want(t, found, "data directory", Fail, "is no folder")
 	want(t, found, "database", Fail, "not a directory")
@@ -320,6 +321,7 @@ func TestDaemon(t *testing.T) {
 	want(t, asked("2", nil), "daemon", OK, pid+" runs, is of this version")
 	want(t, asked("1", nil), "daemon", Warn, "runs version 1 and is ready; this program is 2")
 	want(t, asked("", fmt.Errorf("no answer")), "daemon", Warn, "does not answer: no answer")
+	want(t, asked("", &NotReadyError{Why: "it was restored"}), "daemon", Warn, "runs and is not ready: it was restored")
 	found := examine(t, Input{Config: cfg})
 	want(t, found, "daemon", OK, "uses the data directory")
 	want(t, found, "database", OK, "as this program makes them")

@@ -34,7 +34,7 @@ func (p *patient) secrets() {
 		}
 	}
 	for _, w := range p.Warnings {
-		if !p.told(w) && !strings.HasPrefix(w, "connectors.") {
+		if ofSecrets(w) && !p.told(w) {
 			bad = true
 			p.add("secrets", Warn, "mend that; the daemon starts without, and what needs it fails", "%s", w)
 		}
@@ -45,6 +45,11 @@ func (p *patient) secrets() {
 	if !bad {
 		p.add("secrets", OK, "", "every reference can be read, and every file only by its owner; references: %d", len(p.cfg.References()))
 	}
+}
+
+// ofSecrets says whether a warning is about what signs, or about the targets that want it.
+func ofSecrets(warning string) bool {
+	return strings.HasPrefix(warning, "targets.") || strings.HasPrefix(warning, "session_templates.")
 }
 
 // told says whether a warning is about a reference, which is told already.

@@ -69,6 +69,18 @@ func (t *ReplyTarget) Address() string {
 	return t.URL
 }
 
+// Receiver says for people who receives. Of a URL that stands in a secret it is the
+// origin and the secret's name.
+func (t *ReplyTarget) Receiver() string {
+	switch {
+	case t.Type == TargetStdout:
+		return "the daemon's standard output"
+	case t.Type == TargetWebhook && t.URLSecret != "":
+		return t.Origin + " (secret " + t.URLSecret + ")"
+	}
+	return t.Address()
+}
+
 // ID is the target's id for a user.
 func (t *ReplyTarget) ID(user string) TargetID { return TargetIDFor(user, t.Type, t.Address()) }
 

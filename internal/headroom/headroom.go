@@ -195,7 +195,8 @@ func (r *Room) Note(err error) {
 }
 
 // ends says whether an append belongs to work that is under way, ends work, or
-// makes room.
+// makes room; or is the record of a start, which brings back what was under way, or of
+// a token that is revoked, which cannot wait.
 func ends(a *eventlog.Append) bool {
 	if a.Erase != "" {
 		return true
@@ -211,7 +212,8 @@ func ends(a *eventlog.Append) bool {
 			}
 			switch e.Events[j].Data.EventType() {
 			case event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
-				event.TypeSessionClosed, event.TypeSessionErased, event.TypeDeliveryResolved:
+				event.TypeSessionClosed, event.TypeSessionErased, event.TypeDeliveryResolved,
+				event.TypeAuditStarted, event.TypeAuditTokenRevoked:
 			default:
 				return false
 			}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,9 +118,27 @@ func (c *call) misfit(err error) error {
 		text = "must be " + want
 	}
 	if errors.Is(err, json.ErrUnknownName) {
-		text = "is not a member that is known here"
+		text = "is not a member that is known here" + members(se.GoType)
 	}
 	return problem.New(problem.Invalid, "invalid_body", "%s %s", path, text).Because(err).With(problem.Issue{Path: path, Text: text})
+}
+
+// members names those that a struct has, for who named another.
+func members(t reflect.Type) string {
+	if t == nil || t.Kind() != reflect.Struct {
+		return ""
+	}
+	var names []string
+	for i := range t.NumField() {
+		if name, _ := member(t.Field(i)); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return "; there are " + strings.Join(names, ", ")
 }
 
 // pathOf gives the path to what a JSON pointer (RFC 6901) points at in n.

@@ -22,6 +22,9 @@ func (c *call) showDelivery(status int, id event.DeliveryID) error {
 	if err != nil {
 		return err
 	}
+	if out.Receiver, err = c.receiver(&row); err != nil {
+		return err
+	}
 	if row.Replays > 0 {
 		rows, err := c.cfg.Store.Replays(c.ctx(), row.TargetID, row.ID, maxReplays)
 		if err != nil {

@@ -82,8 +82,12 @@ func putSecret(c *call, req *api.PutSecret) error {
 		}
 		s.FormerFor = &d
 	}
-	if err := c.audit(c.slotRecord(room, &s)); err != nil {
-		return err
+	s.Record = func(created bool, hosts string) error {
+		r := &event.AuditSecretChanged{Actor: c.who.Actor, Change: "rotated", Hosts: bounded(hosts), Name: s.Name, Owner: s.Owner, Peer: c.peerText()}
+		if created {
+			r.Change = "created"
+		}
+		return c.audit(r)
 	}
 	done, err := room.Set(c.ctx(), s)
 	if err != nil {
@@ -100,17 +104,7 @@ func putSecret(c *call, req *api.PutSecret) error {
 	return c.json(http.StatusOK, out)
 }
 
-// slotRecord is what the audit stream is told of a slot that is about to be set;
-// never its value.
-func (c *call) slotRecord(room Secrets, s *slots.Setting) *event.AuditSecretChanged {
-	r := &event.AuditSecretChanged{Actor: c.who.Actor, Change: "rotated", Hosts: bounded(strings.Join(s.Hosts, ",")), Name: bounded(s.Name), Owner: s.Owner, Peer: c.peerText()}
-	if _, err := room.Get(c.ctx(), s.Owner, s.Name); err != nil {
-		r.Change = "created"
-	}
-	return r
-}
-
-// bounded is a text of a caller that may yet be refused, as far as it is told.
+// bounded is a text of a caller, as far as it is told.
 func bounded(text string) string { return strings.ToValidUTF8(text[:min(len(text), 256)], "") }
 
 // shownSecret shows the versions of a slot, the newest first.

@@ -44,11 +44,11 @@ func TestSecretsAreWriteOnly(t *testing.T) {
 		t.Errorf("a repeated request made version %d", s.Version)
 	}
 	s = into[api.Secret](do("PUT", "/v1/secrets/key", w.admin, api.PutSecret{Value: value + "-2"}, 200))
-	if s.Version != 2 || len(s.Hosts) != 0 || len(s.Former) != 1 || s.Former[0].Version != 1 || s.FormerUntil == nil || !s.FormerUntil.Equal(s.Former[0].Until) {
+	if s.Version != 2 || len(s.Hosts) != 2 || len(s.Former) != 1 || s.Former[0].Version != 1 || s.FormerUntil == nil || !s.FormerUntil.Equal(s.Former[0].Until) {
 		t.Errorf("%+v", s)
 	}
 	leak := "0s"
-	if s = into[api.Secret](do("PUT", "/v1/secrets/key", w.admin, api.PutSecret{Value: value + "-3", FormerFor: &leak}, 200)); s.Former != nil || s.FormerUntil != nil {
+	if s = into[api.Secret](do("PUT", "/v1/secrets/key", w.admin, api.PutSecret{Value: value + "-3", FormerFor: &leak, Hosts: []string{}}, 200)); len(s.Hosts) != 0 || s.Former != nil || s.FormerUntil != nil {
 		t.Errorf("%+v", s)
 	}
 	do("GET", "/v1/secrets/key", w.admin, nil, 200)
@@ -116,6 +116,12 @@ func TestAuditOfChanges(t *testing.T) {
 	p := w.property("ann")
 	w.do("PUT", "/v1/secrets/audited", w.admin, `{"value":"hunter2hunter2","hosts":["a.test"]}`).want(201)
 	w.do("PUT", "/v1/secrets/audited", w.admin, `{"value":"hunter3hunter3","hosts":["a.test"]}`).want(200)
+	// What is refused, or changes nothing, is no change.
+	w.do("PUT", "/v1/secrets/audited", w.admin, `{"value":"hunter3hunter3"}`).want(200)
+	w.do("PUT", "/v1/secrets/audited", w.admin, `{"value":"short"}`).want(400, "invalid_secret")
+	w.do("PUT", "/v1/secrets/never", w.admin, `{"value":"hunter4hunter4","hosts":["http://a.test"]}`).want(400, "invalid_hosts")
+	w.do("PUT", "/v1/secrets/a.b", w.admin, `{"value":"hunter4hunter4"}`).want(400, "invalid_secret_name")
+	w.do("PUT", "/v1/secrets/configured", w.admin, `{"value":"hunter4hunter4"}`).want(409, "secret_in_configuration")
 	w.do("DELETE", "/v1/secrets/audited", w.admin, nil).want(204)
 	for _, act := range []string{"pause", "resume", "reset"} {
 		w.do("POST", "/v1/targets/"+p.target+"/"+act, w.admin, `{"reason":"why not"}`).want(200)
@@ -128,6 +134,9 @@ func TestAuditOfChanges(t *testing.T) {
 			t.Errorf("%s is not told, or out of order: %s", word, body)
 		}
 		at = next
+	}
+	if n := strings.Count(string(body), `"change":"`); n != 7 { // and the one of property
+		t.Errorf("%d changes are told, and 7 were made: %s", n, body)
 	}
 	if strings.Contains(string(body), "hunter") {
 		t.Errorf("a value stands in %s", body)

@@ -259,3 +259,17 @@ func FuzzBody(f *testing.F) {
 		}
 	})
 }
+
+// Who names a member that is not known is told those that are, of the object it stands in.
+func TestUnknownMembers(t *testing.T) {
+	w := newWorld(t)
+	for body, says := range map[string]string{
+		`{"alias":"x"}`: "$.alias is not a member that is known here; there are history_limit, id, ",
+		`{"reply_targets":[{"type":"webhook","uri":"x"}]}`: "$.reply_targets[0].uri is not a member that is known here; there are folder, format, ",
+	} {
+		r := w.do("POST", "/v1/sessions", w.admin, body).want(400, "invalid_body")
+		if !strings.Contains(string(r.body), says) {
+			t.Errorf("%s: %s", body, r.body)
+		}
+	}
+}

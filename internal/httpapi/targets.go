@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	delivering "github.com/holdfast-dev/holdfast/internal/delivery"
@@ -92,7 +94,35 @@ func (c *call) target(row *eventlog.TargetRow) (api.Target, error) {
 		}
 		out.NextAt = &due
 	}
+	if t.err == nil && row.LastDelivery != "" {
+		d, err := c.cfg.Store.Delivery(c.ctx(), row.LastDelivery)
+		switch {
+		case errors.Is(err, eventlog.ErrNotFound): // it left the ledger
+		case err != nil:
+			return out, err
+		default:
+			if out.Receiver, err = c.receiver(&d); err != nil {
+				return out, err
+			}
+		}
+	}
 	return out, t.err
+}
+
+// receiver says where a delivery goes, or nothing where that went with its session.
+func (c *call) receiver(row *eventlog.DeliveryRow) (string, error) {
+	raw, _, err := c.cfg.Store.Blob(c.ctx(), row.SessionID, row.Address)
+	if errors.Is(err, eventlog.ErrErased) || errors.Is(err, eventlog.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var t event.ReplyTarget
+	if json.Unmarshal(raw, &t) != nil {
+		return "", nil // nobody: it is a dead letter of the code invalid
+	}
+	return t.Receiver(), nil
 }
 
 func or(s, standard string) string {

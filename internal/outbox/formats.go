@@ -157,6 +157,9 @@ func (m Message) mail(t *event.ReplyTarget, at time.Time) []byte {
 	subject := t.Subject
 	if subject == "" {
 		subject = "Answer of " + string(m.RunID)
+		if m.RunID == "" {
+			subject = "Test"
+		}
 	}
 	_, domain, _ := strings.Cut(t.From, "@")
 	header := func(name, value string) { b.WriteString(name + ": " + value + "\r\n") }
@@ -166,7 +169,9 @@ func (m Message) mail(t *event.ReplyTarget, at time.Time) []byte {
 	header("Subject", mime.QEncoding.Encode("utf-8", subject))
 	header("Message-ID", "<"+string(m.DeliveryID)+"@"+domain+">")
 	header("Auto-Submitted", "auto-generated") // RFC 3834: nobody answers a machine by machine
-	header("X-Holdfast-Session", string(m.SessionID))
+	if m.SessionID != "" {                     // a test is of none
+		header("X-Holdfast-Session", string(m.SessionID))
+	}
 	if m.RunID != "" {
 		header("X-Holdfast-Run", string(m.RunID))
 	}

@@ -174,3 +174,16 @@ func TestMail(t *testing.T) {
 		t.Error("a mail without a subject")
 	}
 }
+
+// A test has no run and no session: its mail has no header without a value.
+func TestMailOfATest(t *testing.T) {
+	m := said
+	m.SessionID, m.RunID = "", ""
+	raw := m.Bytes(&event.ReplyTarget{Type: event.TargetMail, Server: "office", From: "holdfast@house.test", To: []string{"ann@example.com"}}, noon)
+	head, _, _ := strings.Cut(string(raw), "\r\n\r\n")
+	for line := range strings.SplitSeq(head, "\r\n") {
+		if _, value, ok := strings.Cut(line, ": "); !ok || strings.TrimSpace(value) != value || value == "" {
+			t.Errorf("%q", line)
+		}
+	}
+}

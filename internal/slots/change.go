@@ -19,12 +19,15 @@ import (
 type Setting struct {
 	Owner, Name string
 	Value       secret.Value
-	Generate    bool // draw a signing secret instead of taking Value
-	Hosts       []string
+	Generate    bool     // draw a signing secret instead of taking Value
+	Hosts       []string // nil: those of the version before; of a first one none
 	// FormerFor is how long the versions before count beside this one; 0: not at
 	// all; nil: as the configuration says.
 	FormerFor *time.Duration
 	Actor     string
+	// Record is called when the slot is about to be changed, with whether it is
+	// new and the hosts; where it fails nothing is. nil: nobody wants to know.
+	Record func(created bool, hosts string) error
 }
 
 // Done is what came of a Setting.
@@ -68,6 +71,9 @@ func (r *Room) Set(ctx context.Context, s Setting) (*Done, error) {
 	row := eventlog.SecretRow{Owner: s.Owner, Name: s.Name, Version: 1, Hosts: strings.Join(hosts, ","), CreatedAt: event.FormatTime(now), CreatedBy: s.Actor}
 	if len(rows) > 0 {
 		row.Version = rows[0].Version + 1
+		if s.Hosts == nil {
+			row.Hosts = rows[0].Hosts
+		}
 	}
 	if s.FormerFor == nil && !s.Generate && r.same(rows, row.Hosts, value) {
 		rows, err = r.Get(ctx, s.Owner, s.Name)
@@ -82,6 +88,11 @@ func (r *Room) Set(ctx context.Context, s Setting) (*Done, error) {
 	until := ""
 	if formerFor > 0 {
 		until = event.FormatTime(now.Add(formerFor))
+	}
+	if s.Record != nil {
+		if err := s.Record(len(rows) == 0, row.Hosts); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.put(ctx, row, until); err != nil {
 		return nil, err

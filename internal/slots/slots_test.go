@@ -131,6 +131,18 @@ func TestHostBinding(t *testing.T) {
 	set(t, r, Daemon, "key", "value-two", "api.test", "new.test")
 	gives(t, r, Daemon, "key", "api.test:443", "value-two", "value-one")
 	gives(t, r, Daemon, "key", "new.test:443", "value-two") // the one before was not for it
+	none := time.Duration(0)
+	for i, v := range []struct {
+		hosts  []string
+		api, x string
+	}{{nil, "value-next-0", "secret_not_for_host"}, {[]string{}, "secret_not_for_host", "secret_not_for_host"}, {nil, "secret_not_for_host", "secret_not_for_host"}, {[]string{"x.test"}, "secret_not_for_host", "value-next-3"}} {
+		// a rotation that names no hosts is for those of the version before; an empty list is for none
+		if _, err := r.Set(t.Context(), Setting{Owner: Daemon, Name: "key", Value: secret.New(fmt.Sprint("value-next-", i)), Hosts: v.hosts, FormerFor: &none}); err != nil {
+			t.Fatal(err)
+		}
+		gives(t, r, Daemon, "key", "api.test:443", v.api)
+		gives(t, r, Daemon, "key", "x.test:443", v.x)
+	}
 	set(t, r, Daemon, "signs", "value-signs")
 	gives(t, r, Daemon, "signs", "api.test:443", "secret_not_for_host")
 	gives(t, r, Daemon, "signs", "", "value-signs")

@@ -75,7 +75,8 @@ func CheckHeaders(headers map[string]string) error {
 }
 
 func invalidHeaders(issues []problem.Issue) error {
-	return problem.New(problem.Invalid, "invalid_headers", "the headers of the target cannot be used").With(issues...)
+	first := issues[0]
+	return problem.New(problem.Invalid, "invalid_headers", "the headers of the target cannot be used: %s", strings.TrimSpace(first.Path+" "+first.Text)).With(issues...)
 }
 
 func faultOfName(name string) string {

@@ -39,6 +39,9 @@ func TestCheckHeaders(t *testing.T) {
 	}
 	for _, headers := range bad {
 		err := CheckHeaders(headers)
+		if p := problem.Of(err); len(p.Issues) > 0 && !strings.Contains(p.Detail, p.Issues[0].Text) {
+			t.Errorf("%.80v: %q does not say what is wrong", headers, p.Detail)
+		}
 		var p *problem.Error
 		if !errors.As(err, &p) || p.Code != "invalid_headers" || len(p.Issues) == 0 {
 			t.Errorf("%.80v: %v", headers, err)

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/netguard"
@@ -238,9 +239,47 @@ func failed(ctx context.Context, err error) *Failure {
 		return &Failure{Code: CodeDNS, Detail: "the receiver's name could not be resolved"}
 	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &record), errors.As(err, &alert),
 		errors.Is(err, http.ErrSchemeMismatch):
-		return &Failure{Code: CodeTLS, Detail: "no trusted TLS connection to the receiver"}
+		return &Failure{Code: CodeTLS, Detail: "no trusted TLS connection to the receiver" + distrust(err)}
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return &Failure{Code: CodeTimeout, Detail: "the receiver did not answer in time"}
 	}
-	return &Failure{Code: CodeConnection, Detail: "the connection to the receiver failed"}
+	return &Failure{Code: CodeConnection, Detail: "the connection to the receiver failed" + broken(err)}
+}
+
+// distrust says why there is no TLS connection that can be trusted, as far as the
+// types of the error tell; never in the words of the other side.
+func distrust(err error) string {
+	var (
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return ": its certificate is of an authority that this system does not trust"
+	case errors.As(err, &host):
+		return ": its certificate is for other names"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return ": its certificate is not good at this time"
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return ": what listens there speaks no TLS"
+	case errors.As(err, &alert):
+		return ": it refused the handshake"
+	}
+	return ""
+}
+
+// broken says how a connection failed, as far as the system tells.
+func broken(err error) string {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return ": nobody listens there"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return ": there is no way to its network"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return ": it was closed before an answer; the receiver may have the body"
+	}
+	return ""
 }

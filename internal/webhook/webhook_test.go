@@ -357,11 +357,20 @@ func TestRefusedAddressAndAllowList(t *testing.T) {
 	defer tlsServer.Close()
 	s := NewSender(Config{}, g)
 	defer s.Close()
-	for _, url := range []string{tlsServer.URL, strings.Replace(server.URL, "http:", "https:", 1)} {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	hasty := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer hasty.Close()
+	for url, v := range map[string][2]string{
+		tlsServer.URL: {CodeTLS, "an authority that this system does not trust"},
+		strings.Replace(server.URL, "http:", "https:", 1): {CodeTLS, "speaks no TLS"},
+		gone.URL:  {CodeConnection, "nobody listens there"},
+		hasty.URL: {CodeConnection, "closed before an answer"},
+	} {
 		r := request()
 		r.URL = url
-		if o := s.Send(t.Context(), r); o.Delivered() || o.Failed.Code != CodeTLS {
-			t.Errorf("%s: %+v", url, o.Failed)
+		if o := s.Send(t.Context(), r); o.Delivered() || o.Failed.Code != v[0] || !strings.Contains(o.Failed.Detail, v[1]) {
+			t.Errorf("%s: %+v, want %s", url, o.Failed, v)
 		}
 	}
 }
