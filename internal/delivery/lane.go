@@ -288,10 +288,10 @@ func CircuitOf(s *eventlog.TargetState) (outbox.Circuit, error) {
 	return c, nil
 }
 
-// part is what an append says of one delivery, which must be pending, with the
-// attempt open in flight (0: none) and as many attempts as are known here: so an
-// append whose answer was lost is not made twice, and one that lands late begins
-// nothing.
+// part is what an append says of one delivery, which must be pending, at its place
+// in the lane, with the attempt open in flight (0: none) and as many attempts as are
+// known here: so an append whose answer was lost is not made twice, one that lands
+// late begins nothing, and what was replayed since it was read waits for its turn.
 type part struct {
 	row    *eventlog.DeliveryRow
 	open   int64
@@ -341,7 +341,7 @@ func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 		}
 		a.Require = append(a.Require, eventlog.Condition{
 			Table: derived.Outbox, Column: "status", In: []any{outbox.Pending},
-			Where: []derived.Col{target, {Name: "delivery_id", Value: string(p.row.ID)}, {Name: "n_open", Value: p.open}, {Name: "n_attempts", Value: max(p.row.Attempts, p.open)}},
+			Where: []derived.Col{target, {Name: "delivery_id", Value: string(p.row.ID)}, {Name: "lane_seq", Value: p.row.LaneSeq}, {Name: "n_open", Value: p.open}, {Name: "n_attempts", Value: max(p.row.Attempts, p.open)}},
 		})
 	}
 	if starts && expect == eventlog.AnyHead {
