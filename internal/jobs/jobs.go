@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/job"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/workers"
 )
 
@@ -287,11 +288,25 @@ func (r *Room) look(ctx context.Context, o *owned, it event.JobItem) (row eventl
 		return row, job.SkipRefused, nil
 	}
 	if r.cfg.CheckTarget != nil {
-		if _, err := r.cfg.CheckTarget(ctx, row.UserID, target); err != nil {
+		if _, err := r.cfg.CheckTarget(ctx, row.UserID, target); refused(err) {
 			return row, job.SkipRefused, nil
 		}
 	}
-	return row, "", nil
+	return row, "", ctx.Err()
+}
+
+// refused says whether an address may not be used, which is a word on it. That it
+// cannot be told now, for want of a secret mostly, is none: the attempt asks again.
+func refused(err error) bool {
+	var p *problem.Error
+	if !errors.As(err, &p) {
+		return false
+	}
+	switch p.Kind {
+	case problem.Invalid, problem.Forbidden, problem.NotFound, problem.Gone:
+		return true
+	}
+	return false
 }
 
 // append writes to the job's stream as its owner; the first append of a worker
