@@ -49,7 +49,12 @@ type Config struct {
 	Pace        int // replays to one target, each second, of one job; default job.DefaultPace
 	Active      int // jobs at once; default 16
 	Logger      *slog.Logger
+	// Held says whether nothing may begin now, for want of room to record it. Nil: never.
+	Held func() bool
 }
+
+// heldAfter is how soon is looked again whether what was held back may begin.
+const heldAfter = time.Second
 
 // Room runs one worker for each job.
 type Room struct {
@@ -227,6 +232,8 @@ func (r *Room) step(ctx context.Context, o *owned) (wait time.Duration, more boo
 	switch {
 	case next.End != "":
 		return 0, true, r.append(ctx, o, []event.Data{o.End(next.End)}, nil, nil)
+	case len(next.Items) > 0 && r.cfg.Held != nil && r.cfg.Held():
+		return heldAfter, true, nil
 	case len(next.Items) > 0:
 		return 0, true, r.replay(ctx, o, next.Items)
 	case !next.Wait.IsZero():

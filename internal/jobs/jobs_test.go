@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,25 +41,73 @@ func TestWhatCannotBeToldIsNotSkipped(t *testing.T) {
 					t.Fatal(err)
 				}
 				id := letter(t, store)
-				lease := tenure.New(tenure.Config{Nodes: store, Node: eventlog.Node{ID: "n1"}, Logger: slog.New(slog.DiscardHandler)})
-				if err := lease.Start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				room := jobs.New(jobs.Config{Store: store, Tenure: lease, Logger: slog.New(slog.DiscardHandler),
+				stop := work(t, store, jobs.Config{
 					CheckTarget: func(_ context.Context, _ string, to event.ReplyTarget) (event.ReplyTarget, error) { return to, row.err }})
-				room.Start()
 				<-time.After(time.Minute)
 				got, err := store.Job(t.Context(), id)
 				if err != nil || got.Status != job.Completed || got.Done != row.done || got.Skipped != 1-row.done {
 					t.Errorf("%+v %v", got, err)
 				}
-				room.Stop(t.Context())
-				lease.Stop(t.Context())
-				if err := store.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
+				stop()
 			})
 		})
+	}
+}
+
+// Where nothing may begin, on a disk that is full or in a data directory that was
+// restored, nothing is replayed; a person can end the job all the same.
+func TestHeld(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store, err := sqlite.Open(t.Context(), sqlite.Config{Dir: t.TempDir(), Sync: sqlite.SyncNormal, Rows: eventlog.Rows})
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := letter(t, store)
+			var free atomic.Bool
+			stop := work(t, store, jobs.Config{Held: func() bool { return !free.Load() }})
+			<-time.After(time.Minute)
+			got, err := store.Job(t.Context(), id)
+			if err != nil || got.Status != job.Running || got.Done != 0 {
+				t.Errorf("held: %+v %v", got, err)
+			}
+			want := job.Completed
+			if cancelled {
+				want = job.Cancelled
+				if _, err := store.Append(t.Context(), eventlog.Append{Entries: []eventlog.Entry{{Stream: id.Stream(), Expect: eventlog.AnyHead,
+					Events: []event.Event{{UserID: "ann", Data: &event.JobCancelRequested{Actor: "ann"}}}}}}); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				free.Store(true)
+			}
+			<-time.After(time.Minute)
+			if got, err = store.Job(t.Context(), id); err != nil || got.Status != want {
+				t.Errorf("after: %+v %v, want %s", got, err, want)
+			}
+			stop()
+		})
+	}
+}
+
+// work opens the room over a store, which stop closes too.
+func work(t *testing.T, store *sqlite.Store, cfg jobs.Config) (stop func()) {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	lease := tenure.New(tenure.Config{Nodes: store, Node: eventlog.Node{ID: "n1"}, Logger: cfg.Logger})
+	if err := lease.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Store, cfg.Tenure = store, lease
+	room := jobs.New(cfg)
+	room.Start()
+	return func() {
+		t.Helper()
+		room.Stop(t.Context())
+		lease.Stop(t.Context())
+		if err := store.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
