@@ -79,3 +79,35 @@ func TestReplayedUnderway(t *testing.T) {
 		})
 	}
 }
+
+// A process that dies in the last attempt of a budget leaves no further one, also
+// where the target is paused when the next process comes. // I-25
+func TestLastAttemptOfAPausedTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, func(ctx context.Context, _ delivery.Message, n int) delivery.Result {
+			if n >= 2 {
+				<-ctx.Done()
+			}
+			return down
+		})
+		defer p.close()
+		two := func(c *delivery.Config) { c.Rules = rules(outbox.Rules{MaxAttempts: 2, Timeout: time.Hour}) }
+		p.open(two)
+		p.enqueue(urlA, "dlv_1")
+		rest(30 * time.Second)
+		p.kill()
+		if row := p.row("dlv_1"); row.Open != 2 {
+			t.Fatalf("%+v", row)
+		}
+		p.put(target(urlA).Stream(), &event.TargetPaused{Actor: "ann", Code: event.PausedByRequest})
+		p.open(two)
+		rest(time.Second)
+		p.put(target(urlA).Stream(), &event.TargetResumed{Actor: "ann"})
+		p.room.Wake(target(urlA))
+		rest(time.Minute)
+		p.status("dlv_1", outbox.DeadLettered, 2)
+		if row := p.row("dlv_1"); row.LastCode != outbox.CodeAbandoned || len(p.ids()) != 2 {
+			t.Errorf("%s after %v", row.LastCode, p.ids())
+		}
+	})
+}
