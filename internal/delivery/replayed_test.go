@@ -32,8 +32,7 @@ func TestReplayedUnderway(t *testing.T) {
 	for name, inFlight := range map[string]int{"strict": 1, "loose": 2} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var p *post
-				p = newPost(t, func(_ context.Context, m delivery.Message, _ int) delivery.Result {
+				p := newPost(t, func(_ context.Context, m delivery.Message, _ int) delivery.Result {
 					switch m.ID {
 					case "dlv_0", "dlv_1", "dlv_1b":
 						time.Sleep(5 * time.Second)
