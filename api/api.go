@@ -319,12 +319,13 @@ type Target struct {
 	OldestPendingAt *time.Time `json:"oldest_pending_at,omitempty"`
 	NextAt          *time.Time `json:"next_at,omitempty"`
 	// LastDeliveryID is the delivery that was made last; what follows is of it.
-	LastDeliveryID string    `json:"last_delivery_id"`
-	LastMadeAt     time.Time `json:"last_made_at"`
-	LastStatus     string    `json:"last_status"`
-	LastCode       string    `json:"last_code,omitempty"`
-	InFlight       int64     `json:"in_flight"`
-	Blocked        int64     `json:"blocked"` // deliveries that wait behind one that waits, or for the end of a pause
+	// Absent: the ledger has none any more, or had none yet.
+	LastDeliveryID string     `json:"last_delivery_id,omitempty"`
+	LastMadeAt     *time.Time `json:"last_made_at,omitempty"`
+	LastStatus     string     `json:"last_status,omitempty"`
+	LastCode       string     `json:"last_code,omitempty"`
+	InFlight       int64      `json:"in_flight"`
+	Blocked        int64      `json:"blocked"` // deliveries that wait behind one that waits, or for the end of a pause
 	// Circuit is closed, open or half_open, Failures the failures in a row. Nothing
 	// is sent before OpenUntil, nor before HeldUntil, which the receiver asked for.
 	Circuit     string     `json:"circuit"`

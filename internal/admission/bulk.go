@@ -104,6 +104,11 @@ func bulkOf(c Caller, req *api.ReplayDeliveries) (b bulk, err error) {
 			return b, err
 		}
 	}
+	for member, at := range map[string]*time.Time{"since": f.Since, "until": f.Until} {
+		if at != nil && !event.Storable(*at) {
+			return b, bad(member, "must be a time from 1970 to 9999, in UTC")
+		}
+	}
 	if f.Since != nil { // as it is stored, so that a plan chooses by the same
 		b.find.Since, b.filter.Since = f.Since.Truncate(time.Microsecond), event.FormatTime(*f.Since)
 	}

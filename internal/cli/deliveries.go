@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -161,6 +162,9 @@ func (a *app) replayAllCommand() *cobra.Command {
 		Example: "  holdfast deliveries replay-all --unresolved --class server --dry-run\n  holdfast deliveries replay-all --plan PLAN --watch",
 		RunE: a.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
 			ctx := cmd.Context()
+			if cmd.Flags().Changed("limit") && req.Limit < 1 {
+				return usageError{errors.New("--limit must be at least 1")}
+			}
 			r, err := when.get()
 			if err != nil {
 				return err

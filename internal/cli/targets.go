@@ -112,7 +112,9 @@ func (a *app) showTarget(t *api.Target) error {
 			line("next attempt", "%s (%s)", stamp(*t.NextAt), soon(t.NextAt))
 		}
 		line("dead letters", "%d", t.DeadLettered)
-		line("last delivery", "%s %s, made %s", t.LastDeliveryID, or(t.LastStatus, "-"), stamp(t.LastMadeAt))
+		if t.LastMadeAt != nil {
+			line("last delivery", "%s %s, made %s", t.LastDeliveryID, or(t.LastStatus, "-"), stamp(*t.LastMadeAt))
+		}
 	})
 }
 

@@ -120,6 +120,9 @@ func checkConnectors(cfg *config.Config) (warnings []string) {
 		if k.Unauthenticated {
 			warn(name, "everybody who reaches the daemon can make runs here: unauthenticated is true")
 		}
+		if h := rules.EventHeader; h != "" && rules.Auth.Sealed() && !rules.Covers(h) {
+			warn(name, "the signature does not cover the header %s that holds the id of events: who has seen one can send it again under another id", h)
+		}
 		for _, ref := range k.Auth.Secrets {
 			v, err := cfg.Secret(ref)
 			if err != nil {

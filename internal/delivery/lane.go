@@ -201,7 +201,8 @@ func (t *turn) heard(ctx context.Context, res *sent) {
 }
 
 // parked lets go of the lane of a paused target. What a former owner left open is
-// closed, so that people can be done with it.
+// closed, so that people can be done with it; the last attempt of a budget with its
+// dead letter.
 func (t *turn) parked(ctx context.Context, now time.Time) (due time.Time, more bool, err error) {
 	list, err := t.cfg.Store.Ahead(ctx, t.id, eventlog.Ahead{Limit: looseWindow, Bytes: 1})
 	if err != nil {
@@ -209,7 +210,11 @@ func (t *turn) parked(ctx context.Context, now time.Time) (due time.Time, more b
 	}
 	for i := range list {
 		if row := &list[i].DeliveryRow; row.Open != 0 {
-			return due, true, t.append(ctx, part{row: row, open: row.Open, events: []event.Data{abandoned(row, now)}})
+			p := part{row: row, open: row.Open, events: []event.Data{abandoned(row, now)}}
+			if _, ok := t.learn(&list[i]); ok && row.Cycle >= int64(t.rules.MaxAttempts) {
+				p.events = append(p.events, dead(row, outbox.CodeAbandoned))
+			}
+			return due, true, t.append(ctx, p)
 		}
 	}
 	return t.rest()
@@ -288,10 +293,10 @@ func CircuitOf(s *eventlog.TargetState) (outbox.Circuit, error) {
 	return c, nil
 }
 
-// part is what an append says of one delivery, which must be pending, with the
-// attempt open in flight (0: none) and as many attempts as are known here: so an
-// append whose answer was lost is not made twice, and one that lands late begins
-// nothing.
+// part is what an append says of one delivery, which must be pending, at its place
+// in the lane, with the attempt open in flight (0: none) and as many attempts as are
+// known here: so an append whose answer was lost is not made twice, one that lands
+// late begins nothing, and what was replayed since it was read waits for its turn.
 type part struct {
 	row    *eventlog.DeliveryRow
 	open   int64
@@ -341,7 +346,7 @@ func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 		}
 		a.Require = append(a.Require, eventlog.Condition{
 			Table: derived.Outbox, Column: "status", In: []any{outbox.Pending},
-			Where: []derived.Col{target, {Name: "delivery_id", Value: string(p.row.ID)}, {Name: "n_open", Value: p.open}, {Name: "n_attempts", Value: max(p.row.Attempts, p.open)}},
+			Where: []derived.Col{target, {Name: "delivery_id", Value: string(p.row.ID)}, {Name: "lane_seq", Value: p.row.LaneSeq}, {Name: "n_open", Value: p.open}, {Name: "n_attempts", Value: max(p.row.Attempts, p.open)}},
 		})
 	}
 	if starts && expect == eventlog.AnyHead {
@@ -398,22 +403,22 @@ func (t *turn) begin(o *eventlog.Outgoing, now time.Time) (part, *Message) {
 	if row.Open != 0 {
 		p.events = append(p.events, abandoned(row, now))
 	}
-	dead := func(code string) (part, *Message) {
-		p.events = append(p.events, &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Class: outbox.Class(code, 0), Code: code, DeliveryID: row.ID})
+	end := func(code string) (part, *Message) {
+		p.events = append(p.events, dead(row, code))
 		return p, nil
 	}
 	to, ok := t.learn(o)
 	switch {
 	case o.Gone:
-		return dead(outbox.CodeErased)
+		return end(outbox.CodeErased)
 	case o.Size > t.cfg.MaxPayload:
-		return dead(outbox.CodeTooLarge)
+		return end(outbox.CodeTooLarge)
 	case !ok:
-		return dead(codeInvalid)
+		return end(codeInvalid)
 	case row.Open != 0 && row.Cycle >= int64(t.rules.MaxAttempts):
-		return dead(outbox.CodeAbandoned)
+		return end(outbox.CodeAbandoned)
 	case !now.Before(t.expires(row)):
-		return dead(outbox.CodeExpired)
+		return end(outbox.CodeExpired)
 	}
 	started := &event.DeliveryAttemptStarted{Attempt: int(row.Attempts) + 1, Cycle: int(row.Cycle) + 1, DeliveryID: row.ID}
 	if row.DeliveredAttempt != 0 && row.Cycle == 0 {
@@ -422,6 +427,11 @@ func (t *turn) begin(o *eventlog.Outgoing, now time.Time) (part, *Message) {
 	p.events = append(append(p.events, t.circuit.Begin(row.ID)...), started)
 	p.starts = true
 	return p, &Message{ID: row.ID, UserID: row.UserID, Target: to, Body: o.Message, At: now}
+}
+
+// dead ends a delivery that is not sent any more.
+func dead(row *eventlog.DeliveryRow, code string) event.Data {
+	return &event.DeliveryDeadLettered{Attempts: int(row.Attempts), Class: outbox.Class(code, 0), Code: code, DeliveryID: row.ID}
 }
 
 // codeInvalid is the code of what cannot be sent to anybody.

@@ -131,6 +131,13 @@ const timeLayout = "2006-01-02T15:04:05.000000Z"
 // FormatTime is the stored form of a time: UTC, microseconds, fixed width (RFC 3339).
 func FormatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 
+// Storable says whether a time that somebody names has a stored form which compares
+// as text with those of events: where it is looked at in UTC its year has four digits.
+func Storable(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 1970 && year <= 9999
+}
+
 // ParseTime reads the stored form, and nothing else: time.Parse also takes an hour
 // of one digit and a comma, which do not compare as text.
 func ParseTime(s string) (time.Time, error) {

@@ -3,13 +3,14 @@
 package fileout
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path"
-	"sync"
+	"path/filepath"
 	"syscall"
 
 	"github.com/holdfast-dev/holdfast/internal/delivery"
@@ -17,32 +18,67 @@ import (
 
 // Sender appends. It is safe for concurrent use: the lines of one file never mix.
 type Sender struct {
-	folders map[string]string
+	folders map[string]*folder
 	stdout  io.Writer // nil: closed
 	printer chan struct{}
+}
 
-	mu sync.Mutex // one file at a time is written
+// folder is a place to write to. Who writes one of its files holds the token of turn:
+// one file at a time.
+type folder struct {
+	path string
+	turn chan struct{}
 }
 
 // New makes a Sender. folders are paths by name; a nil stdout is closed.
 func New(folders map[string]string, stdout io.Writer) *Sender {
-	return &Sender{folders: folders, stdout: stdout, printer: make(chan struct{}, 1)}
+	s := &Sender{folders: map[string]*folder{}, stdout: stdout, printer: make(chan struct{}, 1)}
+	turns := map[string]chan struct{}{} // of a folder with two names there is one
+	for name, path := range folders {
+		clean := filepath.Clean(path)
+		if turns[clean] == nil {
+			turns[clean] = make(chan struct{}, 1)
+		}
+		s.folders[name] = &folder{path, turns[clean]}
+	}
+	return s
 }
 
 // File appends one line to a file of a folder, and returns when it is on the disk.
 // Neither a .. nor a link leads out of the folder, and only a regular file is
-// written. A line that a crash cut is ended before; it is repeated whole.
-func (s *Sender) File(ctx context.Context, folder, name string, line []byte) delivery.Result {
-	dir, ok := s.folders[folder]
+// written. A line that a crash cut is ended before; it is repeated whole. A disk that
+// hangs holds up what goes to its folder, nothing else, and no attempt past ctx.
+func (s *Sender) File(ctx context.Context, in, name string, line []byte) delivery.Result {
+	to, ok := s.folders[in]
 	if !ok {
 		return delivery.Result{Code: "server_not_configured", Detail: "targets.folders names no such folder any more"}
 	}
 	if ctx.Err() != nil {
 		return delivery.Result{Code: "interrupted", Detail: "the attempt was interrupted"}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch err := appendLine(dir, name, line); {
+	late := delivery.Result{Code: "timeout", Detail: "the disk of the folder takes too long"}
+	select {
+	case to.turn <- struct{}{}:
+	case <-ctx.Done():
+		return late
+	}
+	done := make(chan error, 1)
+	line = bytes.Clone(line)
+	go func() { // the disk decides when it ends; there is one for each folder at most
+		err := appendLine(to.path, name, line)
+		<-to.turn
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return judge(err)
+	case <-ctx.Done():
+		return late
+	}
+}
+
+func judge(err error) delivery.Result {
+	switch {
 	case err == nil:
 		return delivery.Result{Delivered: true}
 	case errors.Is(err, errIrregular):

@@ -128,6 +128,28 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
+// A disk that hangs holds up what goes to its folder, no attempt past its time, and
+// no other folder. // I-25
+func TestHungDisk(t *testing.T) {
+	a, b := t.TempDir(), t.TempDir()
+	s := New(map[string]string{"a": a, "again": a + "/", "b": b}, nil)
+	s.folders["a"].turn <- struct{}{} // somebody writes, and does not come to an end
+	for _, name := range []string{"a", "again"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if r := s.File(ctx, name, "x.jsonl", []byte("1")); r.Delivered || r.Permanent || r.Code != "timeout" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if r := s.File(t.Context(), "b", "x.jsonl", []byte("1")); !r.Delivered {
+		t.Errorf("another folder: %+v", r)
+	}
+	<-s.folders["a"].turn
+	if r := s.File(t.Context(), "again", "x.jsonl", []byte("1")); !r.Delivered || read(t, filepath.Join(a, "x.jsonl")) != "1\n" {
+		t.Errorf("afterwards: %+v", r)
+	}
+}
+
 func TestStdout(t *testing.T) {
 	var b bytes.Buffer
 	s := New(nil, &b)

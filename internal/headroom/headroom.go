@@ -212,7 +212,7 @@ func ends(a *eventlog.Append) bool {
 			}
 			switch e.Events[j].Data.EventType() {
 			case event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
-				event.TypeSessionClosed, event.TypeSessionErased, event.TypeDeliveryResolved,
+				event.TypeSessionClosed, event.TypeSessionErased, event.TypeDeliveryResolved, event.TypeJobCancelRequested, event.TypeDeliveryExpired, event.TypeJobExpired,
 				event.TypeAuditStarted, event.TypeAuditTokenRevoked:
 			default:
 				return false

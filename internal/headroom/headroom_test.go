@@ -40,7 +40,8 @@ func TestTwoLines(t *testing.T) {
 					t.Errorf("%d free: %v", v.free, err)
 				}
 			}
-			for _, a := range []*eventlog.Append{owners, erase, command(&event.CancelRequested{}), command(&event.AttentionResolved{}), command(&event.DeliveryResolved{}), command(&event.SessionClosed{}), command(&event.AuditStarted{}), command(&event.AuditTokenRevoked{})} {
+			for _, a := range []*eventlog.Append{owners, erase, command(&event.CancelRequested{}), command(&event.AttentionResolved{}), command(&event.DeliveryResolved{}), command(&event.SessionClosed{}),
+				command(&event.JobCancelRequested{}), command(&event.DeliveryExpired{}), command(&event.JobExpired{}), command(&event.AuditStarted{}), command(&event.AuditTokenRevoked{})} {
 				if err := r.Take(a); err != nil {
 					t.Errorf("%d free: what ends work is refused: %v", v.free, err)
 				}

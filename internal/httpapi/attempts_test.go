@@ -139,3 +139,22 @@ func TestTargetsChange(t *testing.T) {
 	}
 	w.do("POST", "/v1/targets/tgt_none/pause", w.admin, nil).want(404, "target_not_found")
 }
+
+// A target of which the ledger has nothing any more is told of all the same: a pause
+// stays, and who ends it is told so.
+func TestTargetOfNothing(t *testing.T) {
+	w := newWorld(t)
+	p := w.property("ann")
+	at := "/v1/targets/" + p.target
+	w.do("POST", at+"/pause", w.admin, `{"reason":"it moves"}`).want(200)
+	w.appendTo(event.TargetID(p.target).Stream(), nil, event.Event{UserID: "ann", Data: &event.DeliveryExpired{Deliveries: []event.DeliveryID{event.DeliveryID(p.delivery)}}})
+	got := into[api.Target](w.do("GET", at, w.admin, nil).want(200))
+	if got.ID != p.target || got.UserID != "ann" || got.Paused == nil || got.Paused.Reason != "it moves" || got.LastMadeAt != nil || got.Pending != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got = into[api.Target](w.do("POST", at+"/resume", w.admin, nil).want(200)); got.Paused != nil {
+		t.Errorf("%+v", got)
+	}
+	w.do("GET", at, w.token("reader", "ben"), nil).want(404, "target_not_found") // I-34
+	w.do("GET", "/v1/targets/tgt_none", w.admin, nil).want(404, "target_not_found")
+}

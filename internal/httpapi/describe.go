@@ -212,7 +212,7 @@ var descriptions = map[string]string{
 	"Target":                        "Target is a receiver: where deliveries of one user go, one after the other.",
 	"Target.blocked":                "deliveries that wait behind one that waits, or for the end of a pause",
 	"Target.circuit":                "Circuit is closed, open or half_open, Failures the failures in a row. Nothing is sent before OpenUntil, nor before HeldUntil, which the receiver asked for.",
-	"Target.last_delivery_id":       "LastDeliveryID is the delivery that was made last; what follows is of it.",
+	"Target.last_delivery_id":       "LastDeliveryID is the delivery that was made last; what follows is of it. Absent: the ledger has none any more, or had none yet.",
 	"Target.oldest_pending_at":      "OldestPendingAt is when the first delivery of the lane was made, NextAt when it is due; absent: none is pending.",
 	"Target.pending":                "deliveries that wait in its lane",
 	"Target.receiver":               "Receiver is who it is: the URL, or what the target names. Absent when the session of its last delivery was erased, or the delivery is not listed any more.",

@@ -294,6 +294,7 @@ func TestBadFilters(t *testing.T) {
 		"/v1/runs?since=0001-01-01T00:00:00Z", "/v1/runs?order=up", "/v1/runs?status=done", "/v1/runs?limit=0", "/v1/runs?limit=201", "/v1/runs?limit=1&limit=2", "/v1/sessions?status=erased",
 		"/v1/deliveries?status=sent", "/v1/deliveries?order=DESC", "/v1/events?type=run.created,", "/v1/events?type=run", "/v1/events?limit=1001", "/v1/events?after=-1",
 		"/v1/events?type=" + strings.TrimSuffix(strings.Repeat("run.created,", 17), ","), "/v1/tools?side_effect=big", "/v1/tokens?role=owner", "/v1/events?since=x",
+		"/v1/deliveries?until=9999-12-31T23:00:00-12:00", "/v1/jobs?since=1970-01-01T00:00:00%2B12:00",
 	} {
 		w.do("GET", path, w.admin, nil).want(400, "invalid_parameter")
 	}

@@ -48,6 +48,9 @@ func letterRoutes() []route {
 const shownPlan = 100
 
 func replayDeliveries(c *call, req *api.ReplayDeliveries) error {
+	if _, named := c.body.Get("limit"); named && req.Limit == 0 {
+		req.Limit = -1 // none is no limit: it is not left out, and must not stand for the most
+	}
 	if !req.DryRun {
 		row, err := c.cfg.Admission.StartReplay(c.ctx(), c.who.Caller, req)
 		if err != nil {

@@ -244,9 +244,14 @@ func TestBulkFilter(t *testing.T) {
 		`{"filter":{"status":"resolved"}}`: "invalid_filter", `{"filter":{"status":"resolved"},"force":true}`: "invalid_reason",
 		`{"filter":{"status":"resolved","unresolved":true},"force":true,"reason":"x"}`: "invalid_filter", `{"filter":{"error_class":"bad"}}`: "invalid_filter",
 		`{"filter":{"unresolved":true},"limit":10001}`: "invalid_limit", `{"filter":{"unresolved":true},"limit":-1}`: "invalid_limit",
+		`{"filter":{"unresolved":true},"limit":0}`: "invalid_limit", `{"filter":{"until":"9999-12-31T23:00:00-12:00"}}`: "invalid_filter",
+		`{"filter":{"since":"0000-01-01T00:00:00+12:00"},"dry_run":true}`:            "invalid_filter",
 		`{"filter":{"since":"2026-01-02T00:00:00Z","until":"2026-01-01T00:00:00Z"}}`: "invalid_filter",
 	} {
 		w.do("POST", "/v1/deliveries/replay", w.admin, body).want(400, code)
+	}
+	if list := into[api.List[api.Job]](w.do("GET", "/v1/jobs", w.admin, nil).want(200)); len(list.Items) != 0 {
+		t.Errorf("what was refused left %+v", list.Items)
 	}
 	// I-34: a bound token replays what is its own user's.
 	bound := w.token("operator", "ann")

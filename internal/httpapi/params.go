@@ -72,7 +72,7 @@ func (c *call) instant(name string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	t, err := time.Parse(time.RFC3339, text)
-	if err != nil || t.Year() < 1970 || t.Year() > 9999 {
+	if err != nil || !event.Storable(t) {
 		return time.Time{}, badParameter(name, "must be a time such as 2026-11-30T12:00:00Z (RFC 3339; a + in it is sent as %2B)")
 	}
 	return t.UTC(), nil

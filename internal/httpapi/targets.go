@@ -53,7 +53,7 @@ func (c *call) target(row *eventlog.TargetRow) (api.Target, error) {
 	out := api.Target{
 		ID: string(row.ID), UserID: row.UserID, Type: row.Type, Pending: row.Pending, DeadLettered: row.DeadLettered,
 		OldestPendingAt: t.maybe(row.OldestPending), InFlight: row.InFlight,
-		LastDeliveryID: string(row.LastDelivery), LastMadeAt: t.at(row.LastMade), LastStatus: row.LastStatus, LastCode: row.LastCode,
+		LastDeliveryID: string(row.LastDelivery), LastMadeAt: t.maybe(row.LastMade), LastStatus: row.LastStatus, LastCode: row.LastCode,
 		Circuit: or(s.Circuit, api.CircuitClosed), Failures: s.Failures,
 	}
 	circuit, err := delivering.CircuitOf(s)
@@ -159,8 +159,15 @@ func listTargets(c *call) error {
 	return c.json(http.StatusOK, out)
 }
 
+// getTarget shows a target also when the ledger has nothing of it: a pause, or what
+// a test began, stays when the last delivery leaves.
 func getTarget(c *call) error {
 	row, err := c.cfg.Store.Target(c.ctx(), event.TargetID(c.r.PathValue("target")))
+	if errors.Is(err, eventlog.ErrNotFound) {
+		row = eventlog.TargetRow{}
+		row.State, err = c.cfg.Admission.FindTarget(c.ctx(), c.who.Caller, event.TargetID(c.r.PathValue("target")))
+		row.ID, row.UserID, row.Type = row.State.ID, row.State.UserID, row.State.Type
+	}
 	if errors.Is(err, eventlog.ErrNotFound) || err == nil && !c.who.Sees(row.UserID) { // I-34
 		return problem.New(problem.NotFound, "target_not_found", "there is no such target")
 	}

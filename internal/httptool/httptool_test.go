@@ -404,3 +404,25 @@ func TestDeclarations(t *testing.T) {
 		}
 	}
 }
+
+// A service that goes over to another protocol, unasked, holds no call.
+func TestSwitchingProtocols(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{answer: func(_ int, _ *http.Request, _ string, c net.Conn) bool {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			_, _ = io.ReadAll(c)
+			return false
+		}}
+		made := with(t, s, config(tool.Write))
+		done := make(chan error, 1)
+		go func() { _, err := made.Run(t.Context(), call(`{}`)); done <- err }()
+		select {
+		case err := <-done:
+			if err == nil {
+				t.Error("the call succeeded")
+			}
+		case <-time.After(time.Hour):
+			panic("an hour later it still waits")
+		}
+	})
+}

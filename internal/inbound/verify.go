@@ -51,6 +51,18 @@ const (
 // Sealed says whether the body must have come before the sender can be known.
 func (a Auth) Sealed() bool { return a == AuthStandard || a == AuthGitHub || a == AuthSlack }
 
+// Covers says whether what proves the sender covers a header too, so that nobody else
+// can change it. GitHub's own id of a delivery counts as covered: GitHub offers no other.
+func (c *Connector) Covers(header string) bool {
+	switch c.Auth {
+	case AuthStandard:
+		return strings.EqualFold(header, "webhook-id")
+	case AuthGitHub:
+		return c.Kind == KindGitHub && strings.EqualFold(header, "X-GitHub-Delivery")
+	}
+	return false
+}
+
 // Verify says whether a request comes from who knows one of the secrets. It looks
 // at the raw bytes of the body and parses nothing of them. Any one of several
 // secrets suffices; an empty one never does. The error is a Refused.

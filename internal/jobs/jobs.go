@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/job"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
+	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/workers"
 )
 
@@ -48,7 +49,12 @@ type Config struct {
 	Pace        int // replays to one target, each second, of one job; default job.DefaultPace
 	Active      int // jobs at once; default 16
 	Logger      *slog.Logger
+	// Held says whether nothing may begin now, for want of room to record it. Nil: never.
+	Held func() bool
 }
+
+// heldAfter is how soon is looked again whether what was held back may begin.
+const heldAfter = time.Second
 
 // Room runs one worker for each job.
 type Room struct {
@@ -226,6 +232,8 @@ func (r *Room) step(ctx context.Context, o *owned) (wait time.Duration, more boo
 	switch {
 	case next.End != "":
 		return 0, true, r.append(ctx, o, []event.Data{o.End(next.End)}, nil, nil)
+	case len(next.Items) > 0 && r.cfg.Held != nil && r.cfg.Held():
+		return heldAfter, true, nil
 	case len(next.Items) > 0:
 		return 0, true, r.replay(ctx, o, next.Items)
 	case !next.Wait.IsZero():
@@ -287,11 +295,25 @@ func (r *Room) look(ctx context.Context, o *owned, it event.JobItem) (row eventl
 		return row, job.SkipRefused, nil
 	}
 	if r.cfg.CheckTarget != nil {
-		if _, err := r.cfg.CheckTarget(ctx, row.UserID, target); err != nil {
+		if _, err := r.cfg.CheckTarget(ctx, row.UserID, target); refused(err) {
 			return row, job.SkipRefused, nil
 		}
 	}
-	return row, "", nil
+	return row, "", ctx.Err()
+}
+
+// refused says whether an address may not be used, which is a word on it. That it
+// cannot be told now, for want of a secret mostly, is none: the attempt asks again.
+func refused(err error) bool {
+	var p *problem.Error
+	if !errors.As(err, &p) {
+		return false
+	}
+	switch p.Kind {
+	case problem.Invalid, problem.Forbidden, problem.NotFound, problem.Gone:
+		return true
+	}
+	return false
 }
 
 // append writes to the job's stream as its owner; the first append of a worker

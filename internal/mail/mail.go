@@ -24,6 +24,7 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
+	quitTime    = time.Second
 	// maxAnswers bounds what is read from a server in one attempt: a reply is a
 	// few lines, a server that says more is cut off.
 	maxAnswers = 256 << 10
@@ -125,7 +126,10 @@ func (s *Sender) Send(ctx context.Context, server Server, e Envelope) delivery.R
 	if err := w.Close(); err != nil {
 		return refused(ctx, err)
 	}
-	_ = c.Quit() // the message is taken, whatever comes of this
+	// The message is taken, whatever comes of the farewell: it is not waited for long.
+	if raw.SetDeadline(time.Now().Add(quitTime)) == nil {
+		_ = c.Quit()
+	}
 	return delivery.Result{Delivered: true}
 }
 

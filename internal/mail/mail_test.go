@@ -363,6 +363,18 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
+// A server that took the message and has no farewell is not waited for.
+func TestNoFarewell(t *testing.T) {
+	p := newPost(t)
+	p.answer("QUIT", "hang")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	if r := p.send(ctx, "", letter); !r.Delivered || time.Since(began) > 10*time.Second {
+		t.Errorf("after %v: %+v", time.Since(began), r)
+	}
+}
+
 func TestTrouble(t *testing.T) {
 	p := newPost(t)
 	gone := p.l.Addr().String()

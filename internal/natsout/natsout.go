@@ -19,7 +19,10 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 )
 
-const dialTimeout = 5 * time.Second
+const (
+	dialTimeout = 5 * time.Second
+	cutAfter    = 250 * time.Millisecond // after the end of an attempt's time: its connection is cut
+)
 
 // Server is a NATS server, or a cluster of them, as the configuration names it.
 type Server struct {
@@ -48,6 +51,7 @@ type line struct {
 	Server
 	turn chan struct{}
 	conn *nats.Conn // nil, or maybe closed
+	raw  net.Conn   // what conn speaks over
 }
 
 // New makes a Sender. Nothing is connected to yet.
@@ -98,6 +102,22 @@ func (s *Sender) Send(ctx context.Context, server string, m Message) delivery.Re
 			return result
 		}
 	}
+	// A write to a server that reads nothing ends with no context: it would hold this
+	// attempt, and conn itself, for a minute.
+	over := make(chan struct{})
+	cut := context.AfterFunc(ctx, func() {
+		select {
+		case <-over:
+		case <-time.After(cutAfter):
+			l.raw.Close()
+		}
+	})
+	defer func() {
+		close(over)
+		if !cut() { // it may be cut
+			l.drop()
+		}
+	}()
 	msg := &nats.Msg{Subject: m.Subject, Data: m.Body, Header: nats.Header{nats.MsgIdHdr: {m.ID}, "Content-Type": {"application/json"}}}
 	var err error
 	if l.JetStream {
@@ -157,6 +177,7 @@ func (s *Sender) connect(ctx context.Context, l *line) delivery.Result {
 		l.conn = nil
 		return failed(dctx, err)
 	}
+	l.raw = d.raw
 	return delivery.Result{}
 }
 
@@ -166,13 +187,14 @@ type dialer struct {
 	ctx  context.Context
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	stop func() bool
+	raw  net.Conn // the last one
 }
 
 func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	conn, err := d.dial(d.ctx, network, addr)
 	if err == nil {
 		d.keep() // of a server before this one
-		d.stop = context.AfterFunc(d.ctx, func() { conn.Close() })
+		d.raw, d.stop = conn, context.AfterFunc(d.ctx, func() { conn.Close() })
 	}
 	return conn, err
 }

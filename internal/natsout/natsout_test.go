@@ -1,8 +1,10 @@
 package natsout
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -206,5 +208,42 @@ func TestReconnect(t *testing.T) {
 	url = newServer(t, "").ClientURL()
 	if r := s.Send(soon(t), "core", answer); !r.Delivered {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A server that has taken the connection and reads no more holds an attempt no
+// longer than it has time. // I-25
+func TestDeaf(t *testing.T) {
+	for _, name := range []string{"core", "js"} {
+		end := make(chan struct{})
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() {
+				defer theirs.Close()
+				_, _ = io.WriteString(theirs, `INFO {"server_id":"x","version":"2.10.0","proto":1,"max_payload":1048576,"headers":true}`+"\r\n")
+				for in := bufio.NewReader(theirs); ; {
+					line, err := in.ReadString('\n')
+					if err != nil {
+						return
+					}
+					if strings.HasPrefix(line, "PING") {
+						_, _ = io.WriteString(theirs, "PONG\r\n")
+						break
+					}
+				}
+				<-end
+			}()
+			return ours, nil
+		}
+		to := Server{URL: at("nats://nats.test:4222"), JetStream: name == "js"}
+		s := New(Config{Dial: dial, Servers: map[string]Server{name: to}})
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		began := time.Now()
+		if r := s.Send(ctx, name, answer); r.Delivered || r.Permanent || r.Code != "timeout" || time.Since(began) > 20*time.Second {
+			t.Errorf("%s: %+v after %v", name, r, time.Since(began))
+		}
+		cancel()
+		close(end)
+		s.Close()
 	}
 }

@@ -337,7 +337,7 @@ func (g *Guard) Client(timeout time.Duration) *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		},
-		Transport: &http.Transport{
+		Transport: plain{&http.Transport{
 			Proxy:                  nil,
 			DialContext:            g.dial,
 			Protocols:              protocols,
@@ -347,6 +347,27 @@ func (g *Guard) Client(timeout time.Duration) *http.Client {
 			MaxIdleConns:           256,
 			MaxIdleConnsPerHost:    32, // as many as deliveries in flight: targets may share a host
 			IdleConnTimeout:        60 * time.Second,
-		},
+		}},
+	}
+}
+
+// plain is a transport by which nothing but HTTP is spoken.
+type plain struct{ *http.Transport }
+
+func (t plain) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.Transport.RoundTrip(r)
+	if err == nil {
+		Unswitched(resp)
+	}
+	return resp, err
+}
+
+// Unswitched ends the connection of an answer that goes over to another protocol,
+// which nobody asks for here: its body is the bare connection, whose reading neither
+// a context nor a timeout of the client ends. The answer stays, without a body.
+func Unswitched(resp *http.Response) {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		_ = resp.Body.Close()
+		resp.Body = http.NoBody
 	}
 }

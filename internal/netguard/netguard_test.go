@@ -189,7 +189,7 @@ func TestProxyOfTheEnvironmentIsNotUsed(t *testing.T) {
 	if _, err := client(t, g).Get("http://10.0.0.1/"); !errors.Is(err, ErrRefused) {
 		t.Errorf("got %v, want ErrRefused", err)
 	}
-	if p := g.Client(0).Transport.(*http.Transport).Proxy; p != nil || hits.Load() != 0 {
+	if p := g.Client(0).Transport.(plain).Proxy; p != nil || hits.Load() != 0 {
 		t.Errorf("proxy set, %d requests", hits.Load())
 	}
 }

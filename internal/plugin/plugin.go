@@ -25,7 +25,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
+	"github.com/holdfast-dev/holdfast/internal/secret"
 )
 
 // Protocol names the form of the line that a plugin reads.
@@ -34,6 +36,7 @@ const Protocol = "holdfast.plugin/1"
 const (
 	maxAnswer     = 64 << 10 // bytes of standard output; past it the plugin is ended
 	maxErrors     = 8 << 10  // bytes of standard error that are kept; the rest is dropped
+	maxPrivate    = 8 << 10  // bytes that are looked at past them, so that a secret at the cut is seen whole
 	maxDetail     = 512      // bytes
 	maxRetryAfter = time.Hour
 	waitDelay     = time.Second // for pipes that a process of the plugin holds open
@@ -90,7 +93,7 @@ func Send(ctx context.Context, p Plugin, id string, body []byte) delivery.Result
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Command[0], p.Command[1:]...)
 	said := &output{limit: maxAnswer, over: cancel}
-	noise := &output{limit: maxErrors}
+	noise := &output{limit: maxErrors + maxPrivate}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(line, '\n')), said, noise
 	cmd.Env, cmd.Dir, cmd.WaitDelay = environment, filepath.Dir(p.Command[0]), waitDelay
 	group(cmd)
@@ -104,7 +107,8 @@ func Send(ctx context.Context, p Plugin, id string, body []byte) delivery.Result
 	end(cmd)
 	err = cmd.Wait()
 	result := judge(ctx, err, said)
-	result.Excerpt = scrub(noise.bytes, secrets)
+	result.Detail = clean(scrub(result.Detail, secrets))
+	result.Excerpt = []byte(canonjson.CutRunes(scrub(strings.ToValidUTF8(string(noise.bytes), "\uFFFD"), secrets), maxErrors))
 	return result
 }
 
@@ -165,7 +169,7 @@ func parse(b []byte) (delivery.Result, error) {
 		code += "_" + a.Code
 	}
 	return delivery.Result{
-		Code: code, Permanent: a.Permanent, Detail: clean(a.Detail),
+		Code: code, Permanent: a.Permanent, Detail: a.Detail,
 		RetryAfter: time.Duration(min(a.RetryAfter, int64(maxRetryAfter/time.Second))) * time.Second,
 	}, nil
 }
@@ -185,14 +189,16 @@ func clean(s string) string {
 	return s
 }
 
-// scrub takes the secrets that the plugin was handed out of what it wrote.
-func scrub(b []byte, secrets map[string]string) []byte {
+// scrub takes the secrets that the plugin was handed out of what it said, in
+// whatever form; short ones as they are.
+func scrub(s string, secrets map[string]string) string {
+	known := new(secret.Scrubber)
 	for _, v := range secrets {
-		if v != "" {
-			b = bytes.ReplaceAll(b, []byte(v), []byte("[secret]"))
+		if known.Add(v); v != "" && len(v) < secret.MinLength {
+			s = strings.ReplaceAll(s, v, secret.Redacted)
 		}
 	}
-	return b[:min(len(b), maxErrors)]
+	return known.Text(s)
 }
 
 // output keeps the first bytes of what is written and calls over when there are more.

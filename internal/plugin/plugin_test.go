@@ -54,6 +54,12 @@ func act(what string, args []string) {
 		line, _ := in.ReadString('\n')
 		fmt.Fprint(os.Stderr, line, strings.Repeat("noise ", 1<<20))
 		os.Exit(3)
+	case "tell": // says its secret, at the place that it is told
+		line, _ := in.ReadString('\n')
+		var got question
+		_ = json.Unmarshal([]byte(line), &got)
+		fmt.Fprint(os.Stderr, strings.Repeat("x", maxErrors-20), got.Secrets["token"], strings.Repeat("y", maxErrors))
+		fmt.Printf(`{"delivered":false,"detail":"%s was refused"}`, got.Secrets["token"])
 	case "fork": // leaves a child behind that holds the output open
 		child := exec.Command(os.Args[0], "act", "hang")
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -167,6 +173,20 @@ func TestMisbehaviour(t *testing.T) {
 	unread.Secrets = func() (map[string]string, error) { return nil, errors.New("the environment variable X is not set") }
 	if r := Send(t.Context(), unread, "dlv_1", body); r.Code != "secret_unavailable" {
 		t.Errorf("no secret: %+v", r)
+	}
+}
+
+// What a plugin says of a secret is not kept, nor the part that a cut would leave. // I-33
+func TestSaysItsSecret(t *testing.T) {
+	const token = "sk-live-0123456789abcdef0123456789abcdef"
+	p := self("tell")
+	p.Secrets = func() (map[string]string, error) { return map[string]string{"token": token}, nil }
+	r := Send(t.Context(), p, "dlv_1", body)
+	if r.Code != "server_plugin" || r.Detail != "[redacted] was refused" || len(r.Excerpt) != maxErrors {
+		t.Errorf("%s %q, %d bytes", r.Code, r.Detail, len(r.Excerpt))
+	}
+	if strings.Contains(string(r.Excerpt), token[:8]) || !strings.HasSuffix(string(r.Excerpt), "x[redacted]yyyyyyyyyy") {
+		t.Errorf("the excerpt ends %q", r.Excerpt[maxErrors-60:])
 	}
 }
 

@@ -20,12 +20,14 @@ const targetIDs = `WITH RECURSIVE ids(id) AS (
 	SELECT (SELECT target_id FROM outbox WHERE target_id > ids.id AND 1 ORDER BY target_id LIMIT 1) FROM ids WHERE ids.id IS NOT NULL)`
 
 // targetQuery tells of a target by its id: what is pending and dead by the small
-// indexes of those, the rest by the delivery made last.
+// indexes of those, the rest by the delivery made last. What is in flight stands
+// within the first 64 of a lane: nothing that is not is ever begun, and nothing comes
+// before what is.
 const targetQuery = `SELECT last.target_id, last.user_id, last.type,
 	(SELECT count(*) FROM outbox p WHERE p.target_id = last.target_id AND p.status = '` + outbox.Pending + `'),
 	(SELECT count(*) FROM outbox d WHERE d.target_id = last.target_id AND d.status = '` + outbox.DeadLettered + `'),
 	coalesce(first.created_at, ''), coalesce(first.next_at, ''), last.delivery_id, last.created_at, last.status, last.last_code,
-	coalesce(first.last_at, ''), (SELECT count(*) FROM outbox f WHERE f.target_id = last.target_id AND f.status = 'pending' AND f.n_open > 0),
+	coalesce(first.last_at, ''), (SELECT count(*) FROM (SELECT n_open FROM outbox f WHERE f.target_id = last.target_id AND f.status = 'pending' ORDER BY f.lane_seq LIMIT 64) x WHERE x.n_open > 0),
 	` + stateColumns + `
 	FROM ids
 	JOIN outbox last ON last.rowid = (SELECT rowid FROM outbox WHERE target_id = ids.id ORDER BY created_at DESC, delivery_id DESC LIMIT 1)

@@ -374,3 +374,25 @@ func TestRefusedAddressAndAllowList(t *testing.T) {
 		}
 	}
 }
+
+// A receiver that goes over to another protocol, unasked, and says nothing more
+// holds nobody: the attempt has failed. // I-25
+func TestSwitchingProtocols(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{serve: func(_ int, c net.Conn) {
+			one(t, c)
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			_, _ = io.ReadAll(c)
+		}}
+		done := make(chan Outcome, 1)
+		go func() { done <- sender(t, p).Send(t.Context(), request()) }()
+		select {
+		case o := <-done:
+			if o.Failed == nil || o.Failed.Code != "http_101" || o.Failed.Permanent {
+				t.Errorf("%+v", o.Failed)
+			}
+		case <-time.After(time.Hour):
+			panic("an hour later it still waits")
+		}
+	})
+}

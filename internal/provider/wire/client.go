@@ -134,6 +134,7 @@ func (c *Client) Do(ctx context.Context, req *http.Request) (*Answer, error) {
 		}
 		return nil, llm.Errorf(llm.Transport, "%s", reach(err)).Because(err)
 	}
+	netguard.Unswitched(resp)
 	return &Answer{
 		Status: resp.StatusCode, Header: resp.Header, body: resp.Body,
 		ctx: ctx, inner: inner, stop: stop, watchdog: watchdog, idle: c.limits.Idle,

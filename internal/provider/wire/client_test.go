@@ -203,3 +203,34 @@ func TestReadAllIsBounded(t *testing.T) {
 		t.Errorf("%d bytes, more %v, %v", len(body), more, err)
 	}
 }
+
+// A vendor that goes over to another protocol, unasked, has answered nothing, and
+// holds no run.
+func TestClientSwitchesToNothing(t *testing.T) {
+	ended := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer close(ended)
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.Copy(io.Discard, rw) // until the other side has ended it
+	}))
+	defer s.Close()
+	req, err := http.NewRequest("POST", s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewClient(&http.Client{Transport: http.DefaultTransport}, Limits{}).Do(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close(true)
+	<-ended
+	if a.Status != http.StatusSwitchingProtocols {
+		t.Errorf("status %d", a.Status)
+	}
+}
