@@ -96,6 +96,7 @@ func (r *Scrubber) address(word string) {
 		return
 	}
 	r.secret(u.EscapedPath())
+	r.secret(strings.Trim(u.Path, "/"))
 	r.secret(path.Base(u.Path))
 	r.secret(u.RawQuery)
 	for _, values := range u.Query() {

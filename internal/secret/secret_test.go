@@ -185,6 +185,10 @@ func TestKnown(t *testing.T) {
 	if got := k.Scrub("database-user database-name verify-full pass-word-pass token-of-the-bus"); got != "database-user database-name verify-full [redacted] [redacted]" {
 		t.Error(got)
 	}
+	k.Add("https://hooks.test/hooks%2Fof-ann%22s")
+	if got := k.Scrub(`no: /hooks/of-ann"s/`); got != "no: /[redacted]/" {
+		t.Error(got)
+	}
 	k.Add("https://hooks.test/services/T00/B00/tokentokentoken?key=queryquery")
 	for _, part := range []string{"/services/T00/B00/tokentokentoken", "tokentokentoken", "queryquery"} {
 		if got := k.Scrub("no: " + part); strings.Contains(got, part) {
