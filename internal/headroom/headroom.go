@@ -194,8 +194,8 @@ func (r *Room) Note(err error) {
 	}
 }
 
-// ends says whether an append belongs to work that is under way, ends work, or
-// makes room.
+// ends says whether an append belongs to work that is under way, ends work or a
+// danger, or makes room.
 func ends(a *eventlog.Append) bool {
 	if a.Erase != "" {
 		return true
@@ -211,7 +211,9 @@ func ends(a *eventlog.Append) bool {
 			}
 			switch e.Events[j].Data.EventType() {
 			case event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
-				event.TypeSessionClosed, event.TypeSessionErased, event.TypeDeliveryResolved:
+				event.TypeSessionClosed, event.TypeSessionErased, event.TypeDeliveryResolved, event.TypeTargetPaused,
+				// What leaked is taken back, and a daemon starts, whatever room there is.
+				event.TypeAuditStarted, event.TypeAuditTokenRevoked, event.TypeAuditSecretChanged, event.TypeAuditTargetChanged:
 			default:
 				return false
 			}

@@ -33,14 +33,14 @@ func TestTwoLines(t *testing.T) {
 		}{{100, true, false, true}, {99, true, true, true}, {25, true, true, true}, {24, true, true, false}, {0, true, true, false}, {0, false, false, true}, {1 << 40, true, false, true}} {
 			free, known = v.free, v.known
 			time.Sleep(time.Second)
-			for _, a := range []*eventlog.Append{command(&event.RunCreated{}), command(&event.SessionCreated{}), command(&event.DeliveryReplayed{}), command(nil)} {
+			for _, a := range []*eventlog.Append{command(&event.RunCreated{}), command(&event.SessionCreated{}), command(&event.DeliveryReplayed{}), command(&event.AuditRefused{}), command(nil)} {
 				err := r.Take(a)
 				var full *eventlog.FullError
 				if errors.Is(err, eventlog.ErrFull) != v.refuse || v.refuse && (!errors.As(err, &full) || full.Free != v.free || full.Reserve != 100) {
 					t.Errorf("%d free: %v", v.free, err)
 				}
 			}
-			for _, a := range []*eventlog.Append{owners, erase, command(&event.CancelRequested{}), command(&event.AttentionResolved{}), command(&event.DeliveryResolved{}), command(&event.SessionClosed{})} {
+			for _, a := range []*eventlog.Append{owners, erase, command(&event.CancelRequested{}), command(&event.AttentionResolved{}), command(&event.DeliveryResolved{}), command(&event.SessionClosed{}), command(&event.AuditStarted{}), command(&event.AuditTokenRevoked{}), command(&event.AuditSecretChanged{}), command(&event.TargetPaused{})} {
 				if err := r.Take(a); err != nil {
 					t.Errorf("%d free: what ends work is refused: %v", v.free, err)
 				}
@@ -52,7 +52,7 @@ func TestTwoLines(t *testing.T) {
 				t.Errorf("%d free: ready %v", v.free, r.Ready())
 			}
 		}
-		if got := r.State().Refused; got != 4*4 {
+		if got := r.State().Refused; got != 5*4 {
 			t.Errorf("%d were counted as refused", got)
 		}
 	})
