@@ -174,9 +174,7 @@ func (r *Scrubber) Head(s string, keep int) string {
 
 // all gives the parts of a text that are secrets, in their order.
 func (r *Scrubber) all(s string) (found []span) {
-	for _, v := range (&view{text: []byte(s)}).readings() {
-		found = r.find(found, v)
-	}
+	(&view{text: []byte(s)}).readings(func(v *view) { found = r.find(found, v) })
 	slices.SortFunc(found, func(a, b span) int { return a.from - b.from })
 	return found
 }
@@ -307,28 +305,45 @@ func (v *view) source(i int) int {
 	return v.at[i]
 }
 
-// readings are the views of a text that a secret may be found in.
-func (v *view) readings() []*view {
-	var all []*view
-	add := func(views ...*view) {
-		for _, x := range views {
-			if x != nil {
-				all = append(all, x)
-			}
-		}
-	}
-	program, page := v.unescape(), v.references()
-	add(v, program, page, program.unescape(), program.references(), page.unescape())
-	for _, x := range slices.Clone(all) {
+// readings gives the views of a text that a secret may be found in to f, one at a
+// time: each takes nine times the room of the text.
+func (v *view) readings(f func(*view)) {
+	// query gives what a view is without the encoding of a query, where + may stand for
+	// a space.
+	query := func(x *view, f func(*view)) {
 		for _, plus := range []byte{'+', ' '} {
-			query := x.percent(plus)
-			add(query)
-			if x == v { // what was encoded for a query may have been JSON, or have been encoded before
-				add(query.unescape(), query.percent(plus))
+			if plus == '+' || bytes.IndexByte(x.text, '+') >= 0 { // else it is the same
+				if q := x.percent(plus); q != nil {
+					f(q)
+				}
 			}
 		}
 	}
-	return all
+	decoded := func(x *view, first bool) {
+		if x == nil {
+			return
+		}
+		f(x)
+		query(x, func(q *view) {
+			f(q)
+			if first { // it may have been JSON, or have been encoded before
+				query(q, f)
+				if program := q.unescape(); program != nil {
+					f(program)
+				}
+			}
+		})
+	}
+	decoded(v, true)
+	if program := v.unescape(); program != nil {
+		decoded(program, false)
+		decoded(program.unescape(), false)
+		decoded(program.references(), false)
+	}
+	if page := v.references(); page != nil {
+		decoded(page, false)
+		decoded(page.unescape(), false)
+	}
 }
 
 // undo makes a view in which one kind of escape is undone. one reads the escape
