@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/config"
 )
 
-// forbidden are the paths that no workspace may reach: the configuration, the
+// forbidden are the paths that no workspace, and no folder of a file target, may reach: the configuration, the
 // data directory, the snapshots of files, the files of secrets, and the programs that the
 // daemon runs. A model that can read or write
 // files would else have the credentials, the record of what it did, or the daemon's own rights.

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/workspace"
 )
 
-// A model that may write files writes none that the daemon runs, and reads none by
-// which it speaks TLS.
+// A model that may write files, and a caller who names the file of an answer, write
+// none that the daemon runs, and none by which it speaks TLS.
 func TestNoWorkspaceHoldsWhatTheDaemonRuns(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"plugins/pager", "scripts/pager.py", "kms/unwrap", "tls/key.pem", "tls-cert/cert.pem", "free/x"} {
@@ -35,6 +35,15 @@ targets: {plugins: {pager: {command: [plugins/pager]}, snake: {command: [/bin/sh
 	cfg, err := config.Parse([]byte(text), "holdfast.yaml", dir)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for root, ok := range map[string]bool{".": false, "plugins": false, "tls": false, "data/x": false, "free": true} {
+		if err := os.MkdirAll(filepath.Join(dir, root), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Targets.Folders = map[string]string{"out": root}
+		if mistakes := checkWays(cfg); ok != (len(mistakes) == 0) {
+			t.Errorf("answers may be written to %s: %v", root, mistakes)
+		}
 	}
 	for _, root := range []string{"plugins", "scripts", "kms", "tls", "tls-cert"} {
 		if err := workspace.CheckRoot(filepath.Join(dir, root), forbidden(cfg)); err == nil {

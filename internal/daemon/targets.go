@@ -29,6 +29,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/secret"
 	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
+	"github.com/holdfast-dev/holdfast/internal/workspace"
 )
 
 // resolve gives the values of a secret that a user may name: the current one
@@ -102,6 +103,8 @@ func checkWays(cfg *config.Config) (mistakes []error) {
 		path := cfg.Path(cfg.Targets.Folders[name])
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
 			mistakes = append(mistakes, cfg.Mistake("targets.folders."+name, "there is no folder at %s: make it, or name another", path))
+		} else if workspace.CheckRoot(path, forbidden(cfg)) != nil { // callers name the files in it, which may be there already
+			mistakes = append(mistakes, cfg.Mistake("targets.folders."+name, "%s holds, or lies in, what callers must not write to: the configuration, the data directory, files of secrets or programs that the daemon runs; name a folder of its own", path))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Targets.Plugins)) {
