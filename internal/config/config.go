@@ -442,7 +442,8 @@ type Limits struct {
 	// then (429). Default 64.
 	Events int `yaml:"events"`
 	// Connections is how many connections are open at once. For one more the one is
-	// closed that has been idle the longest, or, when all are busy, itself. Default 25000.
+	// closed that has been idle the longest, or, when all are busy, itself. One peer has
+	// four fifths of them at most. Default 25000.
 	Connections int `yaml:"connections"`
 	// HeaderBytes of a request's header. Default 64 KiB.
 	HeaderBytes int `yaml:"header_bytes"`
