@@ -208,6 +208,30 @@ func TestRates(t *testing.T) {
 	})
 }
 
+// Who came while the table was full does not begin anew when there is a place in it.
+func TestRatesAfterAFullTable(t *testing.T) {
+	now := time.Unix(1, 0)
+	r := gate.NewRates[string](time.Minute, 60, 3, 2, now)
+	for _, k := range []string{"a", "a", "b", "b"} { // they have used what is theirs for a while
+		r.Take(k, now)
+	}
+	passed := 0
+	for ; passed < 10; passed++ {
+		if ok, _ := r.Take("c", now); !ok {
+			break
+		}
+	}
+	now = now.Add(2 * time.Second) // a and b are forgotten
+	for ; passed < 20; passed++ {
+		if ok, _ := r.Take("c", now); !ok {
+			break
+		}
+	}
+	if passed > 3+2 {
+		t.Errorf("%d passed within two seconds, at most 3 and one a second", passed)
+	}
+}
+
 // One who keeps to the rate is never refused, while thousands of others come.
 func TestRatesBounded(t *testing.T) {
 	now := time.Unix(1, 0)
