@@ -32,6 +32,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/seal"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
@@ -185,7 +186,12 @@ func (o *Options) fill(ctx context.Context, place string) (m Manifest, err error
 			return m, err
 		}
 	}
-	if err := verify(ctx, place, o.Progress); err != nil {
+	keys, err := verify(ctx, place, o.Progress)
+	if err != nil {
+		return m, err
+	}
+	missing, err := o.opens(secrets[KeyName], keys)
+	if err != nil {
 		return m, err
 	}
 	c, err := sqlite.Describe(ctx, db)
@@ -200,6 +206,7 @@ func (o *Options) fill(ctx context.Context, place string) (m Manifest, err error
 		return m, err
 	}
 	if len(o.Recipients) > 0 {
+		m.LeftOut = append(m.LeftOut, missing...)
 		path := filepath.Join(place, SecretsFile)
 		if err := writeSecrets(path, secrets, o.Recipients); err != nil {
 			return m, err
@@ -219,26 +226,54 @@ func (o *Options) fill(ctx context.Context, place string) (m Manifest, err error
 	return m, errors.Join(writePrivate(filepath.Join(place, ManifestFile), append(text, '\n')), syncDir(place))
 }
 
-// verify holds a copy against all that a log promises, and leaves one file of it.
-func verify(ctx context.Context, dir string, progress func(string, int64, int64)) error {
+// opens sees that the master key that is carried opens the slots that are: a former
+// one is not carried, and what it sealed would be lost with the daemon's machine. Where the
+// key is in no file, or that holds one that something else unwraps, nothing can be
+// said but that the key itself is not in the backup: missing names it then.
+func (o *Options) opens(key []byte, sealed []eventlog.SecretKey) (missing []string, err error) {
+	if len(o.Recipients) == 0 || len(sealed) == 0 {
+		return nil, nil
+	}
+	if len(key) == 0 {
+		return []string{KeyName}, nil
+	}
+	k, err := seal.ParseKey(string(key))
+	if err != nil { // wrapped: what unwraps it is not ours to ask
+		return nil, nil
+	}
+	for _, s := range sealed {
+		if s.ID != k.ID() {
+			return nil, refuse("%d versions of secret slots are sealed under the master key %s, and the backup carries %s alone, which does not open them: "+
+				"say holdfast secrets rekey, and back up again; or leave the secrets out", s.Versions, s.ID, k.ID())
+		}
+	}
+	return nil, nil
+}
+
+// verify holds a copy against all that a log promises, and leaves one file of it. It
+// gives the master keys under which the slots in it are sealed.
+func verify(ctx context.Context, dir string, progress func(string, int64, int64)) (keys []eventlog.SecretKey, err error) {
 	s, err := sqlite.Open(ctx, sqlite.Config{Dir: dir, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, CheckSnapshot: eventlog.CheckSnapshot})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	report, err := s.Verify(ctx, sqlite.VerifyOptions{Progress: func(_ string, n int) { progress("verifying", int64(n), 0) }})
+	if err == nil {
+		keys, err = s.SecretKeys(ctx)
+	}
 	if err = errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
-		return err
+		return nil, err
 	}
 	if !report.OK() {
 		f := report.Findings[0]
-		return refuse("the database does not hold what it should, so that a backup of it is of no use (%d findings; the first: %s: %s): run holdfast verify", len(report.Findings)+report.More, f.Where, f.Text)
+		return nil, refuse("the database does not hold what it should, so that a backup of it is of no use (%d findings; the first: %s: %s): run holdfast verify", len(report.Findings)+report.More, f.Where, f.Text)
 	}
 	for _, name := range []string{"holdfast.lock", sqlite.DatabaseFile + "-shm", sqlite.DatabaseFile + "-wal"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return keys, nil
 }
 
 // secrets reads the secret files that are there, and gives their names.

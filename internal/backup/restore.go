@@ -29,7 +29,7 @@ type RestoreOptions struct {
 	DataDir    string    // empty, or not there yet
 	KeyFile    string    // where the master key goes, where the backup carries one; empty: nowhere
 	Identities []age.Identity
-	// WithoutSecrets leaves out the secrets that the backup carries.
+	// WithoutSecrets leaves out the secrets that the backup carries, slots too.
 	WithoutSecrets bool
 	// Go: work begins with the first start. Else the directory waits to be released.
 	Go bool
@@ -258,10 +258,15 @@ func (o *RestoreOptions) check(ctx context.Context, place string, r *Restored) e
 	if c.Digest != r.Ends {
 		return refuse("the log of the backup does not end where %s says", ManifestFile)
 	}
+	empty := []string{}
 	if o.DropTokens {
-		if err := sqlite.Empty(ctx, db, "tokens"); err != nil {
-			return err
-		}
+		empty = append(empty, "tokens")
+	}
+	if o.WithoutSecrets { // no key comes with them: a daemon would not start over slots that it cannot open
+		empty = append(empty, SecretTables...)
+	}
+	if err := sqlite.Empty(ctx, db, empty...); err != nil {
+		return err
 	}
 	s, err := sqlite.Open(ctx, sqlite.Config{Dir: place, Rows: eventlog.Rows, Generation: eventlog.RowsVersion, CheckSnapshot: eventlog.CheckSnapshot})
 	if err != nil {

@@ -248,7 +248,7 @@ func open(ctx context.Context, address string, secure *tls.Config, dial func(con
 	}
 	d := &dialer{ctx: ctx, dial: dial}
 	defer d.release()
-	return nats.Connect(address, append(opts, nats.SetCustomDialer(d))...)
+	return nats.Connect(address, append(opts, nats.IgnoreDiscoveredServers(), nats.SetCustomDialer(d))...)
 }
 
 // dialer dials, and gives up a connection that is not made when its context ends.

@@ -141,6 +141,9 @@ func (a *app) tellBackup(m *backup.Manifest, to string) error {
 	switch {
 	case m.Secrets != nil:
 		fmt.Fprintln(w, "secrets are in it, encrypted with age: keep the identity that opens them apart from it")
+		if len(m.LeftOut) > 0 {
+			fmt.Fprintf(w, "not in it: %s, which is in no file: keep a copy of it, without which the slots of the backup stay closed\n", strings.Join(m.LeftOut, ", "))
+		}
 	case len(m.LeftOut) > 0:
 		fmt.Fprintf(w, "left out: %s; keep copies of them apart, or carry them with --recipient\n", strings.Join(m.LeftOut, ", "))
 	}
@@ -191,7 +194,7 @@ func (a *app) restoreCommand() *cobra.Command {
 	f.StringVar(&file, "config", configFile, "configuration file")
 	f.StringVar(&dir, "data-dir", "", "data directory, instead of the configuration's")
 	f.StringVar(&identity, "identity", "", "file with the age identity that opens the secrets of the backup")
-	f.BoolVar(&o.WithoutSecrets, "without-secrets", false, "leave out the secrets that the backup carries")
+	f.BoolVar(&o.WithoutSecrets, "without-secrets", false, "leave out the secrets that the backup carries, the slots among them")
 	f.BoolVar(&o.DropTokens, "drop-tokens", false, "leave out all access tokens, those revoked after the backup among them; the next start makes a new one")
 	f.BoolVar(&o.Go, "go", false, "let work begin with the first start")
 	f.BoolVar(&release, "release", false, "let the work of a restored data directory begin")

@@ -77,6 +77,7 @@ type scan struct {
 	stub     *otlpstub.Stub
 	otlp     *httptest.Server
 	asked    int // of the vendor
+	calm     bool
 	hooked   int
 	tooled   int
 	mu       sync.Mutex
@@ -86,6 +87,7 @@ type scan struct {
 	base     string
 	c        *client.Client
 	unused   map[string]bool // canaries that no server has seen
+	ways     *ways
 }
 
 type lockedBuffer struct {
@@ -142,6 +144,9 @@ func (s *scan) servers(signing string) {
 		s.mu.Lock()
 		n := s.asked
 		s.asked++
+		if s.calm {
+			n = 6
+		}
 		s.mu.Unlock()
 		say := func(status int, media, body string) {
 			w.Header().Set("Content-Type", media)
@@ -412,6 +417,10 @@ func newScan(t *testing.T, more string) (s *scan, env []string, signing string) 
 		"HOLDFAST_TOKEN=" + s.token, "HOLDFAST_SERVER=", "SCAN_API_KEY=" + s.plant("api-key"), "SCAN_BEARER=Bearer " + s.plant("tool-bearer"), "SCAN_MASTER=" + key.Text(),
 		"HTTP_PROXY=http://proxy.invalid:1", "HTTPS_PROXY=http://proxy.invalid:1", "ALL_PROXY=http://proxy.invalid:1",
 	}
+	var targets, others string
+	var also []string
+	s.ways, targets, others, also = s.newWays()
+	env = append(env, also...)
 	collector := filepath.Join(s.dir, "collector.secret")
 	if err := os.WriteFile(collector, []byte(s.plant("collector")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -421,7 +430,7 @@ listen: 127.0.0.1:0
 routes: {main: {provider: openai_compatible, base_url: %q, model: m, api_key: {secret: key}}}
 secrets: {key: {env: SCAN_API_KEY, hosts: [%q]}}
 master_key: {env: SCAN_MASTER}
-targets: {allow_private: [127.0.0.0/8], signing_secret: hook}
+targets: {allow_private: [127.0.0.0/8], signing_secret: hook%s}
 delivery: {initial_backoff: 10ms, circuit: {cooldown: 20ms, max_cooldown: 100ms}}
 telemetry: {otlp_endpoint: %q, interval: 1s, headers: {x-collector: {file: collector.secret}}}
 log: {level: debug, format: json}
@@ -429,7 +438,8 @@ tools:
   lookup: {type: http, url: %q, side_effect: read, input_schema: {type: object, properties: {}}, headers: {X-Api-Key: {secret: tool_key}, Authorization: {env: SCAN_BEARER}}}
   wrong: {type: http, url: %q, side_effect: read, input_schema: {type: object, properties: {}}, headers: {X-Api-Key: {secret: wrong}}}
 %s
-`, s.vendor.URL+"/v1", strings.TrimPrefix(s.vendor.URL, "http://"), s.otlp.URL, s.tool.URL, s.tool.URL, more)
+%s
+`, s.vendor.URL+"/v1", strings.TrimPrefix(s.vendor.URL, "http://"), targets, s.otlp.URL, s.tool.URL, s.tool.URL, others, more)
 	if err := os.WriteFile(filepath.Join(s.dir, "holdfast.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -460,6 +470,7 @@ func TestNoSecretIsSeen(t *testing.T) {
 	s, env, signing := newScan(t, "")
 	s.start(env...)
 	s.live(signing)
+	s.visit(s.ways)
 	where := map[string][]byte{}
 	files(t, filepath.Join(s.dir, "holdfast-data"), where) // while it runs, with what is not yet moved
 	running := map[string][]byte{}
@@ -528,6 +539,7 @@ func TestNoSecretIsSeenInACluster(t *testing.T) {
 	env = append(env, "SCAN_DATABASE="+u.String(), "SCAN_BUS="+bus.String())
 	s.start(env...)
 	s.live(signing)
+	s.visit(s.ways)
 	s.end()
 	where := map[string][]byte{}
 	files(t, filepath.Join(s.dir, "holdfast-data"), where)

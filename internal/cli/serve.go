@@ -263,11 +263,20 @@ func addressOf(cfg *config.Config, l net.Listener, local bool) string {
 
 // writeWhole writes a file that readers see whole or not at all.
 func writeWhole(path, text string) error {
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
+	// The name is drawn: in a folder that others write to, such as /tmp, one that is
+	// known could be a link to a file of ours.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
 }
 
 // newLogger makes the daemon's log: lines hold ids and codes, never content.

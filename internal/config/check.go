@@ -202,7 +202,7 @@ func (c *Config) checkNumbers() *Error {
 		{"limits.queued_runs", c.Limits.QueuedRuns}, {"limits.parallel_tools", c.Limits.ParallelTools}, {"limits.request_bytes", c.Limits.RequestBytes},
 		{"limits.input_bytes", c.Limits.InputBytes}, {"limits.answer_bytes", c.Limits.AnswerBytes},
 		{"limits.tool_output_bytes", c.Limits.ToolOutputBytes}, {"limits.streams", c.Limits.Streams},
-		{"limits.requests", c.Limits.Requests}, {"limits.connections", c.Limits.Connections}, {"limits.header_bytes", c.Limits.HeaderBytes},
+		{"limits.requests", c.Limits.Requests}, {"limits.events", c.Limits.Events}, {"limits.connections", c.Limits.Connections}, {"limits.header_bytes", c.Limits.HeaderBytes},
 		{"limits.auth_failures", c.Limits.AuthFailures}, {"limits.peer_rate", c.Limits.PeerRate}, {"limits.token_rate", c.Limits.TokenRate},
 	} {
 		if n.v < 0 {

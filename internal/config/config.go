@@ -437,8 +437,13 @@ type Limits struct {
 	// Requests is how many requests are answered at once, beside streams and waits;
 	// others are told to come again (429). Default 1024.
 	Requests int `yaml:"requests"`
+	// Events is how many events from outside are read and taken by connectors at once,
+	// a quarter of them of one peer; others wait a moment, and are told to come again
+	// then (429). Default 64.
+	Events int `yaml:"events"`
 	// Connections is how many connections are open at once. For one more the one is
-	// closed that has been idle the longest, or, when all are busy, itself. Default 25000.
+	// closed that has been idle the longest, or, when all are busy, itself. One peer has
+	// four fifths of them at most. Default 25000.
 	Connections int `yaml:"connections"`
 	// HeaderBytes of a request's header. Default 64 KiB.
 	HeaderBytes int `yaml:"header_bytes"`

@@ -269,7 +269,7 @@ func (c *Config) Bus() (string, error) {
 	if why := checkBus(text); why != "" {
 		return "", fmt.Errorf("what %s holds cannot be used: %s", c.BusURL.Ref, why)
 	}
-	return text, nil
+	return text, c.busMayGo(Reference{"bus_url", c.BusURL.Ref}, text)
 }
 
 // String names what a reference refers to; it never holds the value.

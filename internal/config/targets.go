@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -267,5 +270,23 @@ func (c *Config) NATS(name string) (string, error) {
 	if why := checkBus(text); why != "" {
 		return "", fmt.Errorf("what %s holds cannot be used: %s", a.Ref, why)
 	}
-	return text, nil
+	return text, c.busMayGo(Reference{"targets.nats." + name + ".url", a.Ref}, text)
+}
+
+// busMayGo says whether a URL of NATS servers that stands in a secret may go where it
+// leads: only now that is known.
+func (c *Config) busMayGo(at Reference, text string) error {
+	if at.Ref.Secret == "" {
+		return nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil { // checkBus has parsed it
+			return fmt.Errorf("what %s holds cannot be used", at.Ref)
+		}
+		if _, err := c.UseFor(context.Background(), at, net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"context"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/replyto"
 )
 
@@ -55,6 +57,51 @@ func TestTargets(t *testing.T) {
 	t.Setenv("HF_TEST_HOOK", "redis://hunter2")
 	if _, err := c.NATS("other"); err == nil || strings.Contains(err.Error(), "hunter2") { // I-33
 		t.Errorf("%v", err)
+	}
+}
+
+// Where the URL of a NATS server in a secret leads, the secret must be bound to, each
+// of several servers; the port that is not written counts.
+func TestNATSSecretsAreBound(t *testing.T) {
+	const text = `
+listen: 127.0.0.1:0
+data_dir: data
+default_route: main
+routes: {main: {provider: scripted, script: x}}
+bus_url: {secret: bus}
+secrets: {bus: {env: HF_TEST_HOOK, hosts: ["nats.test:4222", b.test]}}
+targets: {nats: {named: {url: {secret: bus}, subjects: [a]}, slot: {url: {secret: in_a_slot}, subjects: [a]}}}
+`
+	c, err := Parse([]byte(text), "holdfast.yaml", "/etc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string]bool{}
+	for url, ok := range map[string]bool{
+		"nats://ann:hunter2@nats.test": true, "tls://ann:hunter2@NATS.test.:4222, nats://b.test:1": true,
+		"nats://ann:hunter2@evil.test": false, "nats://ann:hunter2@nats.test:4223": false, "nats://ann:hunter2@nats.test,nats://evil.test": false, "nats://nats.test@evil.test": false,
+	} {
+		t.Setenv("HF_TEST_HOOK", url)
+		c.Resolve = nil
+		if _, err := c.Bus(); ok != (err == nil) {
+			t.Errorf("bus_url %s: %v", url, err)
+		}
+		if got, err := c.NATS("named"); ok != (err == nil && got == url) || err != nil && (!problem.Is(err, "secret_not_for_host") || strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("%s: %q, %v", url, got, err)
+		}
+		c.Resolve = func(_ context.Context, name, host string) ([]string, error) {
+			asked[host] = true
+			if host != "" && name == "in_a_slot" {
+				return nil, problem.New(problem.Forbidden, "secret_not_for_host", "no")
+			}
+			return []string{url}, nil
+		}
+		if got, err := c.NATS("slot"); !problem.Is(err, "secret_not_for_host") {
+			t.Errorf("%s: a slot that is bound to no host gives %q, %v", url, got, err)
+		}
+	}
+	if !asked["nats.test:4222"] || !asked["evil.test:4222"] {
+		t.Errorf("asked for %v", asked)
 	}
 }
 

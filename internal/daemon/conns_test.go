@@ -10,6 +10,15 @@ import (
 type closing struct {
 	net.Conn
 	closed bool
+	from   string
+}
+
+func (c *closing) RemoteAddr() net.Addr {
+	a, _ := net.ResolveTCPAddr("tcp", c.from)
+	if a == nil {
+		return &net.UnixAddr{Net: "unix"}
+	}
+	return a
 }
 
 func (c *closing) Close() error { c.closed = true; return nil }
@@ -55,5 +64,45 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	if late := open(); !late.closed {
 		t.Error("a connection that comes during a stop stays open")
+	}
+}
+
+// Who keeps all connections busy that may be shuts out itself: others have a fifth of
+// them. An address of IPv6 is its network.
+func TestConnectionsOfOnePeer(t *testing.T) {
+	u := &conns{most: 10}
+	open := func(from string) *closing {
+		c := &closing{from: from}
+		u.track(c, http.StateNew)
+		return c
+	}
+	var mine []*closing
+	for i := range 8 {
+		c := open([]string{"[2001:db8::1]:1", "[2001:db8::2:2]:1"}[i%2])
+		u.track(c, http.StateActive) // one byte does it
+		mine = append(mine, c)
+	}
+	for range 100 {
+		if c := open("[2001:db8::3]:1"); !c.closed {
+			t.Fatal("one peer has more than four fifths of the connections")
+		}
+	}
+	for _, from := range []string{"[2001:db8:0:1::1]:1", "192.0.2.1:1", ""} {
+		c := open(from)
+		if u.track(c, http.StateActive); c.closed {
+			t.Errorf("%q is shut out", from)
+		}
+		u.track(c, http.StateClosed)
+	}
+	u.track(mine[0], http.StateIdle)
+	u.track(mine[1], http.StateIdle)
+	if c := open("[2001:db8::4]:1"); c.closed || !mine[0].closed || mine[1].closed {
+		t.Errorf("of a peer's own the one goes that has been idle the longest: %v %v %v", c.closed, mine[0].closed, mine[1].closed)
+	}
+	for c := range u.all {
+		u.track(c, http.StateClosed)
+	}
+	if len(u.all) != 0 || len(u.peers) != 0 || u.idle.Len() != 0 {
+		t.Errorf("left: %d connections, %d peers, %d idle", len(u.all), len(u.peers), u.idle.Len())
 	}
 }

@@ -278,7 +278,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		SigningKey: ways.signingKey, Live: d.whereLive, WriteTimeout: l.StreamWrite.Or(0),
 		Ready: d.isReady, Metrics: d.metrics.Text, Files: shown, Secrets: d.secrets, Price: d.price, Logger: d.log, Stopping: d.stopping, MaxBody: int64(l.RequestBytes), MaxAsset: int64(l.AssetBytes), MaxStreams: l.Streams, Random: opt.Random,
 		Hosts: hosts, Proxies: proxies, Audit: eventlog.Audited{Log: d.store}, BodyTimeout: l.BodyTimeout.Or(0),
-		AuthFailures: l.AuthFailures, PeerRate: l.PeerRate, TokenRate: l.TokenRate, MaxRequests: l.Requests,
+		AuthFailures: l.AuthFailures, PeerRate: l.PeerRate, TokenRate: l.TokenRate, MaxRequests: l.Requests, MaxEvents: l.Events,
 		TokenExpiry: d.cfg.Tokens.Expiry.Or(0), MaxTokenExpiry: d.cfg.Tokens.MaxExpiry.Or(0),
 	})
 	return err

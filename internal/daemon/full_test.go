@@ -73,6 +73,13 @@ func TestReserve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	leaked, err := h.c.CreateToken(ctx, &api.CreateToken{Name: "leaked", Role: "operator"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.c.SetSecret(ctx, "leaked", &api.PutSecret{Value: "a value that leaked"}); err != nil {
+		t.Fatal(err)
+	}
 	free.Store(nearly)
 	eventually(t, "the daemon is ready although its disk is full", func() bool { return status(t, "http://"+h.address+"/readyz") == 503 })
 	_, _, err = h.c.Submit(ctx, s, &api.SubmitRun{Content: api.Text("four")})
@@ -81,6 +88,22 @@ func TestReserve(t *testing.T) {
 	wantFull(t, err)
 	_, err = h.c.CreateToken(ctx, &api.CreateToken{Name: "x", Role: "reader"})
 	wantFull(t, err)
+	_, err = h.c.SetSecret(ctx, "new", &api.PutSecret{Value: "a value of a new one"})
+	wantFull(t, err)
+	// What was leaked is taken back all the same.
+	if err := h.c.RevokeToken(ctx, leaked.ID); err != nil {
+		t.Errorf("revoke: %v", err)
+	}
+	if _, err := h.c.SetSecret(ctx, "leaked", &api.PutSecret{Value: "another value of it"}); err != nil {
+		t.Errorf("rotate: %v", err)
+	}
+	if err := h.c.DeleteSecret(ctx, "leaked"); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	// So it is at a start: a daemon that would not come up could not record what was in flight.
+	if err := h.d.AuditStart(ctx); err != nil {
+		t.Errorf("a start on a disk that is nearly full: %v", err)
+	}
 	if again, _, err := h.c.Submit(ctx, s, &api.SubmitRun{Content: api.Text("one")}, client.IdempotencyKey("k1")); err != nil || again.ID != first.ID {
 		t.Errorf("a submission that is there already: %+v, %v", again, err)
 	}

@@ -72,6 +72,17 @@ func (s *roomyStore) AddToken(ctx context.Context, t eventlog.TokenRow) error {
 	return s.Store.AddToken(ctx, t)
 }
 
+// PutSecret implements eventlog.Secrets. One that leaked is replaced whatever room
+// there is; a new one waits.
+func (s *roomyStore) PutSecret(ctx context.Context, r eventlog.SecretRow, formerUntil string, quota int) error {
+	if r.Version == 1 {
+		if err := s.room.Grow(); err != nil {
+			return err
+		}
+	}
+	return s.Store.PutSecret(ctx, r, formerUntil, quota)
+}
+
 // SaveSnapshot implements eventlog.Snapshots. A snapshot saves time and is not
 // missed: where there is no room none is made.
 func (s *roomyStore) SaveSnapshot(ctx context.Context, snap eventlog.Snapshot) error {

@@ -146,7 +146,7 @@ func (d *Daemon) masterKey(ctx context.Context, opt Options) (ring *seal.Ring, w
 // known has the text of a key taken out of whatever is logged or kept.
 func (d *Daemon) known(s masterkey.Source) {
 	if v, err := d.cfg.Secret(config.Ref{File: s.File, Env: s.Env}); err == nil {
-		d.cfg.Known.Add(v)
+		d.cfg.Known.Keep(v)
 	}
 }
 

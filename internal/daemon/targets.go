@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -27,6 +29,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/secret"
 	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
+	"github.com/holdfast-dev/holdfast/internal/workspace"
 )
 
 // resolve gives the values of a secret that a user may name: the current one
@@ -61,7 +64,7 @@ func newWays(cfg *config.Config, guard *netguard.Guard, store Store, secrets res
 		if w.made, err = madeSecret(SigningSecretPath(cfg), opt.Random); err != nil {
 			return nil, err
 		}
-		cfg.Known.Add(w.made)
+		cfg.Known.Keep(w.made)
 	}
 	if err := errors.Join(checkWays(cfg)...); err != nil {
 		return nil, err
@@ -100,6 +103,8 @@ func checkWays(cfg *config.Config) (mistakes []error) {
 		path := cfg.Path(cfg.Targets.Folders[name])
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
 			mistakes = append(mistakes, cfg.Mistake("targets.folders."+name, "there is no folder at %s: make it, or name another", path))
+		} else if workspace.CheckRoot(path, forbidden(cfg)) != nil { // callers name the files in it, which may be there already
+			mistakes = append(mistakes, cfg.Mistake("targets.folders."+name, "%s holds, or lies in, what callers must not write to: the configuration, the data directory, files of secrets or programs that the daemon runs; name a folder of its own", path))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Targets.Plugins)) {
@@ -278,9 +283,20 @@ func unreadable(name string, err error) error {
 	return problem.New(problem.Conflict, "secret_unavailable", "the secret %.64q cannot be read now", name).Because(err)
 }
 
-// send makes one attempt, by the type of the target. Secrets are resolved at each
-// attempt, so that a changed one counts at once.
+// send makes one attempt. What others say to it is held against every secret that
+// is in use, besides those of the attempt itself, which its way out knows.
 func (w *ways) send(ctx context.Context, m delivery.Message) delivery.Result {
+	r := w.attempt(ctx, m)
+	if !r.Delivered && w.cfg.Known != nil {
+		r.Detail = w.cfg.Known.Scrub(r.Detail)
+		r.Excerpt = w.cfg.Known.Excerpt(r.Excerpt, cmp.Or(w.cfg.Delivery.ExcerptBytes, delivery.DefaultMaxExcerpt))
+	}
+	return r
+}
+
+// attempt makes one attempt, by the type of the target. Secrets are resolved at each
+// attempt, so that a changed one counts at once.
+func (w *ways) attempt(ctx context.Context, m delivery.Message) delivery.Result {
 	t := &m.Target
 	switch t.Type {
 	case event.TargetWebhook:
@@ -354,7 +370,7 @@ func (w *ways) try(ctx context.Context, user string, id event.DeliveryID, t even
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Delivery.Timeout.Or(webhook.DefaultTimeout))
 	defer cancel()
 	r := w.send(ctx, delivery.Message{ID: id, UserID: user, Target: t, Body: body, At: time.Now()})
-	return admission.Tried{Delivered: r.Delivered, Code: r.Code, Status: r.Status, Detail: r.Detail, Excerpt: r.Excerpt[:min(len(r.Excerpt), maxExcerpt)]}
+	return admission.Tried{Delivered: r.Delivered, Code: r.Code, Status: r.Status, Detail: r.Detail, Excerpt: []byte(canonjson.CutRunes(string(r.Excerpt), maxExcerpt))}
 }
 
 // maxExcerpt bounds what is shown of an answer to a test, in bytes.

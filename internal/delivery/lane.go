@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -496,7 +497,7 @@ func (t *turn) failed(out *part, row *eventlog.DeliveryRow, res sent) {
 		int(row.Cycle)+1, began, res.at, t.jitter())
 	d := &event.DeliveryAttemptFailed{Attempt: int(out.open), Class: v.Class, Code: res.Code, DeliveryID: row.ID, DurationMS: res.took.Milliseconds(), Status: res.Status}
 	if len(res.Excerpt) > 0 {
-		b := event.NewBlob(row.SessionID, event.BlobDelivery, res.Excerpt[:min(len(res.Excerpt), t.cfg.MaxExcerpt)])
+		b := event.NewBlob(row.SessionID, event.BlobDelivery, []byte(canonjson.CutRunes(string(res.Excerpt), t.cfg.MaxExcerpt)))
 		d.Excerpt, out.blobs = b.Ref, []event.Blob{b}
 	}
 	if !v.HoldUntil.IsZero() {

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -23,6 +24,58 @@ func hosts(t testing.TB, names ...string) gate.Hosts {
 }
 
 // C91: a name that is not listed is refused, however it is written.
+// One peer has a quarter of the places, and nothing is left of those who are gone.
+func TestPlaces(t *testing.T) {
+	p := gate.NewPlaces(8)
+	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	var leave []func()
+	enter := func(peer netip.Addr, want bool) {
+		t.Helper()
+		ctx := t.Context()
+		if !want {
+			ctx = over
+		}
+		l, err := p.Enter(ctx, peer)
+		if (err == nil) != want {
+			t.Fatalf("%s: %v", peer, err)
+		}
+		if err == nil {
+			leave = append(leave, l)
+		}
+	}
+	enter(one, true)
+	enter(one, true)
+	enter(one, false)
+	enter(two, true)
+	enter(two, true)
+	for i := range 4 {
+		enter(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), true)
+	}
+	enter(netip.MustParseAddr("203.0.113.1"), false) // all are taken
+	if p.Peers() != 6 {
+		t.Errorf("%d peers", p.Peers())
+	}
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		if l, err := p.Enter(t.Context(), one); err == nil {
+			l()
+		}
+	}()
+	for _, l := range leave {
+		l()
+	}
+	<-waited
+	if p.Peers() != 0 {
+		t.Errorf("%d peers are left", p.Peers())
+	}
+	for i := range 8 {
+		enter(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), true)
+	}
+}
+
 func TestHosts(t *testing.T) {
 	h := hosts(t, "Agents.Example.com.", "10.0.0.5", "2001:db8::5")
 	for _, host := range []string{
@@ -153,6 +206,30 @@ func TestRates(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who came while the table was full does not begin anew when there is a place in it.
+func TestRatesAfterAFullTable(t *testing.T) {
+	now := time.Unix(1, 0)
+	r := gate.NewRates[string](time.Minute, 60, 3, 2, now)
+	for _, k := range []string{"a", "a", "b", "b"} { // they have used what is theirs for a while
+		r.Take(k, now)
+	}
+	passed := 0
+	for ; passed < 10; passed++ {
+		if ok, _ := r.Take("c", now); !ok {
+			break
+		}
+	}
+	now = now.Add(2 * time.Second) // a and b are forgotten
+	for ; passed < 20; passed++ {
+		if ok, _ := r.Take("c", now); !ok {
+			break
+		}
+	}
+	if passed > 3+2 {
+		t.Errorf("%d passed within two seconds, at most 3 and one a second", passed)
+	}
 }
 
 // One who keeps to the rate is never refused, while thousands of others come.

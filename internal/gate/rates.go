@@ -21,7 +21,8 @@ type Rates[K comparable] struct {
 }
 
 // NewRates allows a burst, and so many within each period. The table holds most
-// of them; those beyond share one allowance.
+// of them; those beyond share one allowance, and what is used of it counts for each
+// that gets a place later.
 func NewRates[K comparable](within time.Duration, count, burst, most int, now time.Time) *Rates[K] {
 	every := max(within/time.Duration(count), 1)
 	return &Rates[K]{every: every, ahead: every * time.Duration(burst-1), most: most, began: now, next: map[K]time.Duration{}}
@@ -48,7 +49,7 @@ func (r *Rates[K]) look(k K, now time.Time, take bool) (bool, time.Duration) {
 		r.sweep(at)
 	}
 	full := !known && len(r.next) >= r.most
-	if full {
+	if !known { // it may have come while there was no place for it
 		next = r.shared
 	}
 	next = max(next, at)

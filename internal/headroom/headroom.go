@@ -194,9 +194,9 @@ func (r *Room) Note(err error) {
 	}
 }
 
-// ends says whether an append belongs to work that is under way, ends work, or
-// makes room; or is the record of a start, which brings back what was under way, or of
-// a token that is revoked, which cannot wait.
+// ends says whether an append belongs to work that is under way, ends work or a
+// danger, or makes room; or is the record of a start, which brings back what was
+// under way.
 func ends(a *eventlog.Append) bool {
 	if a.Erase != "" {
 		return true
@@ -212,8 +212,10 @@ func ends(a *eventlog.Append) bool {
 			}
 			switch e.Events[j].Data.EventType() {
 			case event.TypeCancelRequested, event.TypeInterruptRequested, event.TypeAttentionResolved,
-				event.TypeSessionClosed, event.TypeSessionErased, event.TypeDeliveryResolved, event.TypeJobCancelRequested, event.TypeDeliveryExpired, event.TypeJobExpired,
-				event.TypeAuditStarted, event.TypeAuditTokenRevoked:
+				event.TypeSessionClosed, event.TypeSessionErased, event.TypeDeliveryResolved, event.TypeTargetPaused,
+				event.TypeJobCancelRequested, event.TypeDeliveryExpired, event.TypeJobExpired,
+				// What leaked is taken back, and a daemon starts, whatever room there is.
+				event.TypeAuditStarted, event.TypeAuditTokenRevoked, event.TypeAuditSecretChanged, event.TypeAuditTargetChanged:
 			default:
 				return false
 			}

@@ -33,7 +33,7 @@ func TestTwoLines(t *testing.T) {
 		}{{100, true, false, true}, {99, true, true, true}, {25, true, true, true}, {24, true, true, false}, {0, true, true, false}, {0, false, false, true}, {1 << 40, true, false, true}} {
 			free, known = v.free, v.known
 			time.Sleep(time.Second)
-			for _, a := range []*eventlog.Append{command(&event.RunCreated{}), command(&event.SessionCreated{}), command(&event.DeliveryReplayed{}), command(&event.AuditTokenCreated{}), command(nil)} {
+			for _, a := range []*eventlog.Append{command(&event.RunCreated{}), command(&event.SessionCreated{}), command(&event.DeliveryReplayed{}), command(&event.AuditTokenCreated{}), command(&event.AuditRefused{}), command(nil)} {
 				err := r.Take(a)
 				var full *eventlog.FullError
 				if errors.Is(err, eventlog.ErrFull) != v.refuse || v.refuse && (!errors.As(err, &full) || full.Free != v.free || full.Reserve != 100) {
@@ -41,7 +41,8 @@ func TestTwoLines(t *testing.T) {
 				}
 			}
 			for _, a := range []*eventlog.Append{owners, erase, command(&event.CancelRequested{}), command(&event.AttentionResolved{}), command(&event.DeliveryResolved{}), command(&event.SessionClosed{}),
-				command(&event.JobCancelRequested{}), command(&event.DeliveryExpired{}), command(&event.JobExpired{}), command(&event.AuditStarted{}), command(&event.AuditTokenRevoked{})} {
+				command(&event.JobCancelRequested{}), command(&event.DeliveryExpired{}), command(&event.JobExpired{}), command(&event.TargetPaused{}),
+				command(&event.AuditStarted{}), command(&event.AuditTokenRevoked{}), command(&event.AuditSecretChanged{})} {
 				if err := r.Take(a); err != nil {
 					t.Errorf("%d free: what ends work is refused: %v", v.free, err)
 				}
@@ -53,7 +54,7 @@ func TestTwoLines(t *testing.T) {
 				t.Errorf("%d free: ready %v", v.free, r.Ready())
 			}
 		}
-		if got := r.State().Refused; got != 4*5 {
+		if got := r.State().Refused; got != 4*6 {
 			t.Errorf("%d were counted as refused", got)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -156,6 +157,12 @@ func (c *call) received(d *doorway) (*api.Received, error) {
 	if err != nil {
 		return nil, c.unbelieved(d, err)
 	}
+	// Who sends may be a stranger yet: the bodies that are held at once are bounded.
+	leave, err := c.enterSender()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	body, err := c.receive(int64(d.Rules.BodyBytes))
 	if err != nil {
 		return nil, err
@@ -202,6 +209,20 @@ func (c *call) received(d *doorway) (*api.Received, error) {
 	return out, nil
 }
 
+// senderPatience is how long an event waits for a place.
+const senderPatience = 5 * time.Second
+
+// enterSender waits for a place among the events that come in.
+func (c *call) enterSender() (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(c.ctx(), senderPatience)
+	defer cancel()
+	peer, _ := c.peer()
+	if leave, err = c.senders.Enter(ctx, gate.Household(peer)); err != nil && c.ctx().Err() == nil {
+		return nil, later(senderPatience, problem.New(problem.Limited, "too_many_requests", "too many events come in at once (limits.events); send it again later"))
+	}
+	return leave, err
+}
+
 // mapsNoMore answers an event that does not map: one that was taken when it did is
 // still the run that it made.
 func (c *call) mapsNoMore(d *doorway, ev *inbound.Event, why error) (*api.Received, error) {
@@ -219,9 +240,10 @@ func (c *call) mapsNoMore(d *doorway, ev *inbound.Event, why error) (*api.Receiv
 }
 
 // unbelieved is the answer to a sender that is not believed. Why not is for the
-// log alone.
+// log and the audit stream alone.
 func (c *call) unbelieved(d *doorway, why error) error {
 	c.cfg.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "sender not believed", slog.String("connector", d.Rules.Name), slog.String("reason", why.Error()))
+	c.why = d.Rules.Name + ": " + why.Error()
 	return errSender.Because(why)
 }
 

@@ -46,7 +46,11 @@ const standardSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 func hubWorld(t *testing.T, change ...func(*Config)) (*world, *counts) {
 	t.Helper()
 	n := &counts{}
-	return newWorld(t, append([]func(*Config){func(c *Config) {
+	return newWorld(t, append([]func(*Config){hub(t, n)}, change...)...), n
+}
+
+func hub(t *testing.T, n *counts) func(*Config) {
+	return func(c *Config) {
 		std := connectorOf(t, "default", inbound.Spec{Name: "std", Kind: inbound.KindJSON, Auth: inbound.AuthStandard, Fresh: true})
 		std.Secrets = func(context.Context) ([]string, error) { return []string{standardSecret}, nil }
 		broken := connectorOf(t, "default", inbound.Spec{Name: "broken", Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Fresh: true})
@@ -71,7 +75,7 @@ func hubWorld(t *testing.T, change ...func(*Config)) (*world, *counts) {
 			connectorOf(t, "default", inbound.Spec{Name: "open", Kind: inbound.KindJSON, Auth: inbound.AuthNone, Open: true, EventPointer: "/id", Fresh: true}),
 			std, broken, slow, strict, targets,
 		}}
-	}}, change...)...), n
+	}
 }
 
 func macOf(secret string, parts ...string) string {

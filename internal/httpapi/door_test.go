@@ -507,12 +507,17 @@ func TestCrowd(t *testing.T) {
 	w.follow("/v1/sessions/" + ses.ID + "/stream").close()
 	leave()
 	all.Wait()
-	// Who waits for a run takes no place.
-	for range 3 {
-		all.Go(func() { w.do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.admin, nil).want(200) })
+	// Who waits for a run takes no place. They come one after the other: each has one
+	// until it waits.
+	waits := func(n int) {
+		for len(w.handler.server.streams) != n {
+			w.do("GET", "/healthz", "", nil).want(200)
+		}
 	}
-	for len(w.handler.server.streams) < 3 {
-		w.do("GET", "/healthz", "", nil).want(200)
+	waits(0) // the reader above is gone
+	for i := range 3 {
+		all.Go(func() { w.do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.admin, nil).want(200) })
+		waits(i + 1)
 	}
 	w.do("GET", "/v1/runs/"+run.ID, w.admin, nil).want(200)
 	w.append(&run, &event.RunCancelled{})

@@ -123,6 +123,7 @@ type Config struct {
 	PeerRate     int // requests without a token, from one peer, within a second; default 100
 	TokenRate    int // requests with one token within a second; default 10,000
 	MaxRequests  int // that are answered at once, beside streams and waits; default 1,024
+	MaxEvents    int // from outside, whose bodies are read and which are taken at once, a quarter of one peer; others wait; default 64
 
 	// TokenExpiry is how long a token is good that is made without a word on it; 0:
 	// for ever. MaxTokenExpiry bounds what may be asked for; 0: nothing does.
@@ -146,7 +147,8 @@ func (c *Config) complete() error {
 	c.PeerRate = orDefault(c.PeerRate, 100)
 	c.TokenRate = orDefault(c.TokenRate, 10_000)
 	c.MaxRequests = orDefault(c.MaxRequests, 1024)
-	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || min(c.MaxBody, c.MaxAsset) < 0 || min(c.MaxStreams, c.AuthFailures, c.PeerRate, c.TokenRate, c.MaxRequests) < 0 {
+	c.MaxEvents = orDefault(c.MaxEvents, 64)
+	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || min(c.MaxBody, c.MaxAsset) < 0 || min(c.MaxStreams, c.AuthFailures, c.PeerRate, c.TokenRate, c.MaxRequests, c.MaxEvents) < 0 {
 		return errors.New("httpapi: a bound is negative")
 	}
 	if c.Logger == nil {
@@ -190,6 +192,7 @@ type server struct {
 	openapi  func() ([]byte, error) // made when somebody asks for it
 
 	requests  chan struct{}           // one element for each request that is answered
+	senders   *gate.Places            // one for each event from outside that comes in
 	lookups   chan struct{}           // one element for each token that is looked up of a peer with too many failures
 	failures  *gate.Rates[netip.Addr] // tokens that are not good, by peer
 	strangers *gate.Rates[netip.Addr] // requests without a token, by peer
@@ -215,6 +218,7 @@ func New(cfg Config) (*Handler, error) {
 	}
 	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
 	now := time.Now()
+	s.senders = gate.NewPlaces(cfg.MaxEvents)
 	s.requests, s.lookups = make(chan struct{}, cfg.MaxRequests), make(chan struct{}, penaltyLookups)
 	s.failures = gate.NewRates[netip.Addr](time.Minute, cfg.AuthFailures, cfg.AuthFailures, maxPeers, now)
 	s.strangers = gate.NewRates[netip.Addr](time.Second, cfg.PeerRate, rateBurst*cfg.PeerRate, maxPeers, now)

@@ -113,11 +113,13 @@ func peerName(r gate.Counted) string {
 const bySocket = "unix"
 
 // audited are the codes of problems that stand in the audit stream: uses of
-// tokens that failed, and requests that were turned away at the door. The absence
+// tokens that failed, senders of events that were not believed, and requests that
+// were turned away at the door. The absence
 // of a token is none: every probe of a load balancer would be one.
 var audited = map[string]bool{
 	"invalid_token": true, "token_expired": true, "too_many_failures": true, "role_required": true, "unbound_token_required": true, "wrong_user": true,
 	"host_not_allowed": true, "cross_origin": true, "token_in_query": true, "proxy_required": true, "rate_limited": true,
+	"sender_unknown": true,
 }
 
 // refused notes that the request was turned away.
@@ -130,6 +132,8 @@ func (c *call) refused(code string) {
 	switch code {
 	case "host_not_allowed":
 		r.Detail = short(c.r.Host)
+	case "sender_unknown":
+		r.Detail = short(c.why)
 	case "cross_origin":
 		r.Detail = short(c.r.Header.Get("Origin"))
 	}

@@ -96,6 +96,8 @@ type call struct {
 
 	local  bool // it came by the unix socket
 	inside bool // it has a place among the requests
+
+	why string // the sender of an event is not believed, for the record
 }
 
 // caller is who asks, and what they may do.

@@ -145,15 +145,16 @@ func read(resp *http.Response, secrets *secret.Scrubber, limit int64) (answer, e
 	// A little more is read, so that a secret on the border is seen in full.
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, limit+int64(secrets.Reach())))
 	text, _ := canonjson.ReplaceInvalid(string(raw))
+	all := int64(len(text))
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	json := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	if start := strings.TrimLeft(text, " \t\r\n"); json || start != "" && strings.IndexByte(`{["`, start[0]) >= 0 {
 		var torn bool
-		text, torn = secrets.JSON(text)
+		text, torn = secrets.HeadJSON(text, int(limit))
 		json = json && !torn
 	} else {
-		text = secrets.Text(text)
+		text = secrets.Head(text, int(limit))
 	}
-	whole := int64(len(raw)) <= limit && int64(len(text)) <= limit
+	whole := int64(len(raw)) <= limit && all <= limit && int64(len(text)) <= limit
 	return answer{canonjson.CutRunes(text, int(limit)), whole, json}, err
 }

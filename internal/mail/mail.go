@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/delivery"
+	"github.com/holdfast-dev/holdfast/internal/secret"
 )
 
 const (
@@ -28,6 +29,8 @@ const (
 	// maxAnswers bounds what is read from a server in one attempt: a reply is a
 	// few lines, a server that says more is cut off.
 	maxAnswers = 256 << 10
+	// maxExcerpt bounds what is kept of an answer.
+	maxExcerpt = 64 << 10
 )
 
 // Ways of TLS.
@@ -104,6 +107,14 @@ func (s *Sender) Send(ctx context.Context, server Server, e Envelope) delivery.R
 	if server.TLS == Implicit {
 		conn = tls.Client(conn, secure)
 	}
+	result := s.say(ctx, conn, host, server, secure, password, e)
+	// A server may say what it was said.
+	result.Excerpt = secret.NewScrubber(password).Excerpt(result.Excerpt, maxExcerpt)
+	return result
+}
+
+// say says a message over a connection.
+func (s *Sender) say(ctx context.Context, conn net.Conn, host string, server Server, secure *tls.Config, password string, e Envelope) delivery.Result {
 	c, result := s.greet(ctx, conn, host, server, secure, e.From, password)
 	if result.Code != "" {
 		return result
@@ -127,7 +138,7 @@ func (s *Sender) Send(ctx context.Context, server Server, e Envelope) delivery.R
 		return refused(ctx, err)
 	}
 	// The message is taken, whatever comes of the farewell: it is not waited for long.
-	if raw.SetDeadline(time.Now().Add(quitTime)) == nil {
+	if conn.SetDeadline(time.Now().Add(quitTime)) == nil {
 		_ = c.Quit()
 	}
 	return delivery.Result{Delivered: true}

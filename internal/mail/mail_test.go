@@ -10,8 +10,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"math/big"
 	"net"
@@ -301,6 +303,29 @@ func TestNoTLSNoMail(t *testing.T) {
 			}
 		}
 		p.mu.Unlock()
+	}
+}
+
+// I-33: what a server says of the credentials is not kept, however it says it; and
+// what it says is text.
+func TestServersThatTell(t *testing.T) {
+	for _, password := range []string{`pass"word\with'quotes`, "schlüssel-🔑-<&>-long", "plain-token-0123456789"} {
+		in, _ := json.Marshal(password)
+		twice, _ := json.Marshal(string(in))
+		forms := []string{password, string(in), string(twice), fmt.Sprintf("%+q", password), html.EscapeString(password), base64.StdEncoding.EncodeToString([]byte("\x00ann\x00" + password))}
+		for _, verb := range []string{"MAIL", "DATA", "END"} {
+			p := newPost(t)
+			p.answer(verb, "550-no\xff: "+strings.Join(forms, "\r\n550-")+"\r\n550 end")
+			r := New(Config{Roots: p.roots}).Send(t.Context(), Server{Address: p.l.Addr().String(), Username: "ann", Password: func() (string, error) { return password, nil }}, letter)
+			if r.Code != "refused_smtp_550" || !strings.HasPrefix(string(r.Excerpt), "no\uFFFD: [redacted]") || !strings.HasSuffix(string(r.Excerpt), "end") {
+				t.Errorf("%s: %+v %q", verb, r, r.Excerpt)
+			}
+			for _, form := range forms {
+				if form = strings.Trim(form, `"`); strings.Contains(r.Detail+string(r.Excerpt), form) {
+					t.Errorf("%s: %q stands in %q", verb, form, r.Excerpt)
+				}
+			}
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -239,7 +240,14 @@ func (h *Hook) call(ctx context.Context, m message) (message, error) {
 	out, complaint := &limited{most: maxText}, &limited{most: maxText}
 	cmd.Stdout, cmd.Stderr = out, complaint
 	if err := cmd.Run(); err != nil {
-		said := secret.NewScrubber(m.Key, m.Wrapped).Text(strings.Join(strings.Fields(strings.ToValidUTF8(complaint.kept.String(), "")), " "))
+		hidden := secret.NewScrubber(m.Key, strings.TrimPrefix(m.Key, seal.KeyPrefix), m.Wrapped)
+		var half message // it may have unwrapped the key before it failed
+		if json.Unmarshal(out.kept.Bytes(), &half) == nil {
+			hidden.Add(half.Key)
+			hidden.Add(half.Wrapped)
+		}
+		said := hidden.Text(strings.Join(strings.Fields(strings.ToValidUTF8(complaint.kept.String(), "")), " "))
+		said = keyForm.ReplaceAllString(said, secret.Redacted)
 		if len(said) > maxExcerpt {
 			said = strings.ToValidUTF8(said[:maxExcerpt], "") + "…"
 		}
@@ -254,6 +262,9 @@ func (h *Hook) call(ctx context.Context, m message) (message, error) {
 	}
 	return answer, nil
 }
+
+// keyForm is what may be a key that a hook tells before this process has learnt it.
+var keyForm = regexp.MustCompile(`[A-Za-z0-9+/_-]{43,}=*`)
 
 // limited keeps the first bytes that are written to it.
 type limited struct {

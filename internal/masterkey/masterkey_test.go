@@ -120,6 +120,13 @@ func TestHookProgram(t *testing.T) {
 	case mode == "fails":
 		fmt.Fprintf(os.Stderr, "no access for %s\n%s", value, strings.Repeat("x", 1<<20))
 		os.Exit(3)
+	case mode == "traces": // unwraps, tells what it does, and fails then
+		fmt.Fprintf(os.Stderr, "+ printf %s key/1234abcd-12ab-34cd-56ef-1234567890ab", turn(value))
+		os.Exit(3)
+	case mode == "late": // has answered before it fails, and tells the key in another form
+		fmt.Printf(`{"key":"%s"}`, turn(value))
+		fmt.Fprintf(os.Stderr, "bytes %x", turn(value))
+		os.Exit(3)
 	case mode == "same" && op == "wrap":
 		fmt.Printf(`{"wrapped":"%s"}`, value)
 	case mode == "noise":
@@ -159,6 +166,8 @@ func TestKMS(t *testing.T) {
 	}{
 		"no hook":  {nil, "name the program that unwraps it in master_key.kms"},
 		"fails":    {hook("fails"), "no access for [redacted]"},
+		"traces":   {hook("traces"), "+ printf [redacted] key/1234abcd-12ab-34cd-56ef-1234567890ab"}, // I-33
+		"late":     {hook("late"), "bytes [redacted]"},
 		"noise":    {hook("noise"), "not one JSON object"},
 		"endless":  {hook("endless"), "not one JSON object"},
 		"no file":  {&Hook{Command: []string{"/nonexistent/program"}}, "program"},

@@ -163,7 +163,7 @@ func (s *Sender) connect(ctx context.Context, l *line) delivery.Result {
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	options := []nats.Option{nats.Name("holdfast"), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
+	options := []nats.Option{nats.Name("holdfast"), nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.Timeout(dialTimeout), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 	d := &dialer{ctx: dctx, dial: s.config.Dial}
 	if d.dial == nil {
 		d.dial = (&net.Dialer{}).DialContext

@@ -80,11 +80,14 @@ var closed = append([]netip.Prefix{
 	netip.MustParsePrefix("192.0.0.192/32"),     // metadata of Oracle Cloud
 	netip.MustParsePrefix("fe80::/10"),          // link local (RFC 4291, section 2.5.6)
 	netip.MustParsePrefix("fd00:ec2::/32"),      // metadata of AWS
+	netip.MustParsePrefix("fd20:ce::/32"),       // metadata of Google Cloud
+	netip.MustParsePrefix("fd00:42::42/128"),    // metadata of Scaleway
 	netip.MustParsePrefix("0.0.0.0/8"),          // this host (RFC 1122, section 3.2.1.3)
 	netip.MustParsePrefix("224.0.0.0/4"),        // multicast
 	netip.MustParsePrefix("240.0.0.0/4"),        // reserved, and broadcast
 	netip.MustParsePrefix("ff00::/8"),           // multicast
 	netip.MustParsePrefix("::/96"),              // unspecified, and IPv4 in an old form (RFC 4291, section 2.5.5.1)
+	netip.MustParsePrefix("::ffff:0:0:0/96"),    // IPv4 in a translated form (RFC 7915)
 	netip.MustParsePrefix("64:ff9b::/96"),       // NAT64 (RFC 6052)
 	netip.MustParsePrefix("64:ff9b:1::/48"),     // NAT64 (RFC 8215)
 	netip.MustParsePrefix("2002::/16"),          // 6to4 (RFC 3056)

@@ -36,7 +36,7 @@ const Protocol = "holdfast.plugin/1"
 const (
 	maxAnswer     = 64 << 10 // bytes of standard output; past it the plugin is ended
 	maxErrors     = 8 << 10  // bytes of standard error that are kept; the rest is dropped
-	maxPrivate    = 8 << 10  // bytes that are looked at past them, so that a secret at the cut is seen whole
+	maxBeyond     = 64 << 10 // bytes of it that are read beyond, to see a secret whole that stands at the cut
 	maxDetail     = 512      // bytes
 	maxRetryAfter = time.Hour
 	waitDelay     = time.Second // for pipes that a process of the plugin holds open
@@ -93,7 +93,8 @@ func Send(ctx context.Context, p Plugin, id string, body []byte) delivery.Result
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Command[0], p.Command[1:]...)
 	said := &output{limit: maxAnswer, over: cancel}
-	noise := &output{limit: maxErrors + maxPrivate}
+	hidden := privateOf(secrets)
+	noise := &output{limit: maxErrors + min(hidden.Reach(), maxBeyond)}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(line, '\n')), said, noise
 	cmd.Env, cmd.Dir, cmd.WaitDelay = environment, filepath.Dir(p.Command[0]), waitDelay
 	group(cmd)
@@ -106,13 +107,12 @@ func Send(ctx context.Context, p Plugin, id string, body []byte) delivery.Result
 	}
 	end(cmd)
 	err = cmd.Wait()
-	result := judge(ctx, err, said)
-	result.Detail = clean(scrub(result.Detail, secrets))
-	result.Excerpt = []byte(canonjson.CutRunes(scrub(strings.ToValidUTF8(string(noise.bytes), "\uFFFD"), secrets), maxErrors))
+	result := judge(ctx, err, said, hidden)
+	result.Excerpt = hidden.excerpt(noise.bytes)
 	return result
 }
 
-func judge(ctx context.Context, err error, said *output) delivery.Result {
+func judge(ctx context.Context, err error, said *output, hidden *private) delivery.Result {
 	switch {
 	case said.passed:
 		return delivery.Result{Code: "server_plugin_output", Detail: fmt.Sprintf("the plugin said more than %d bytes and was ended", maxAnswer)}
@@ -123,7 +123,7 @@ func judge(ctx context.Context, err error, said *output) delivery.Result {
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		return delivery.Result{Code: "server_plugin_failed", Detail: "the plugin ended with a failure"}
 	}
-	result, err := parse(said.bytes)
+	result, err := parse(said.bytes, hidden)
 	if err != nil {
 		return delivery.Result{Code: "server_plugin_answer", Detail: "what the plugin said is no answer: " + err.Error()}
 	}
@@ -142,7 +142,7 @@ type answer struct {
 var codeForm = regexp.MustCompile(`^[a-z0-9_]{0,48}$`)
 
 // parse reads the one line of an answer. The error holds nothing of it.
-func parse(b []byte) (delivery.Result, error) {
+func parse(b []byte, hidden *private) (delivery.Result, error) {
 	line, rest, _ := bytes.Cut(b, []byte("\n"))
 	if len(bytes.TrimSpace(rest)) > 0 {
 		return delivery.Result{}, errors.New("it has more than one line")
@@ -165,11 +165,11 @@ func parse(b []byte) (delivery.Result, error) {
 	if a.Permanent {
 		code = "refused_plugin"
 	}
-	if a.Code != "" {
+	if a.Code != "" && hidden.text(a.Code) == a.Code {
 		code += "_" + a.Code
 	}
 	return delivery.Result{
-		Code: code, Permanent: a.Permanent, Detail: a.Detail,
+		Code: code, Permanent: a.Permanent, Detail: clean(hidden.text(a.Detail)),
 		RetryAfter: time.Duration(min(a.RetryAfter, int64(maxRetryAfter/time.Second))) * time.Second,
 	}, nil
 }
@@ -189,16 +189,33 @@ func clean(s string) string {
 	return s
 }
 
-// scrub takes the secrets that the plugin was handed out of what it said, in
-// whatever form; short ones as they are.
-func scrub(s string, secrets map[string]string) string {
-	known := new(secret.Scrubber)
+// private takes the secrets that a plugin was handed out of what it says: in every
+// form that a scrubber knows, and those that are too short for one as they are.
+type private struct {
+	secret.Scrubber
+	short []string
+}
+
+// minShort is the shortest text that is taken out; shorter ones would tear every word.
+const minShort = 4
+
+func privateOf(secrets map[string]string) *private {
+	p := new(private)
 	for _, v := range secrets {
-		if known.Add(v); v != "" && len(v) < secret.MinLength {
-			s = strings.ReplaceAll(s, v, secret.Redacted)
+		p.Add(v)
+		if len(v) >= minShort && len(v) < secret.MinLength {
+			p.short = append(p.short, v, secret.Redacted)
 		}
 	}
-	return known.Text(s)
+	return p
+}
+
+func (p *private) text(s string) string {
+	return strings.NewReplacer(p.short...).Replace(p.Text(s))
+}
+
+func (p *private) excerpt(b []byte) []byte {
+	return []byte(canonjson.CutRunes(strings.NewReplacer(p.short...).Replace(string(p.Excerpt(b, maxErrors))), maxErrors))
 }
 
 // output keeps the first bytes of what is written and calls over when there are more.

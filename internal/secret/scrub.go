@@ -1,10 +1,12 @@
 package secret
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"html"
 	"net/url"
 	"path"
 	"slices"
@@ -23,16 +25,18 @@ const (
 	// Redacted stands where a secret was.
 	Redacted = "[redacted]"
 	// maxEscaped is how many bytes one byte of a secret may take in a body:
-	// three of a percent-encoding, each as \uXXXX.
-	maxEscaped = 18
+	// three of a percent-encoding, each as \uXXXX, whose backslash is escaped again.
+	maxEscaped = 21
 )
 
 // Scrubber takes secrets out of texts. It knows a secret as it is, behind the
-// escapes of JSON (RFC 8259, section 7), percent-encoded for a path or a query
-// (RFC 3986, section 2.1; + for a space), both of these, in hexadecimal, and
-// within base64 of either alphabet (RFC 4648), also when more was encoded with
-// it. Any other form, such as a digest or parts, it does not recognize. The
-// zero value knows none. It is safe for concurrent use once nothing more is added.
+// escapes of JSON (RFC 8259, section 7; JSON within a string of JSON too) and of
+// quoted strings of programs (\x41, \'), percent-encoded for a path or a query
+// (RFC 3986, section 2.1; + for a space), with the references of HTML (&quot;), two
+// of these in one another, in hexadecimal, and within base64 of either alphabet
+// (RFC 4648), also when more was encoded with it. Any other form, such as a digest
+// or parts, it does not recognize. The zero value knows none. It is safe for
+// concurrent use once nothing more is added.
 type Scrubber struct {
 	patterns map[uint64][]string // by their first 8 bytes, the longest first
 	heads    [1 << 16]bool       // the first 2 bytes of a pattern
@@ -92,6 +96,7 @@ func (r *Scrubber) address(word string) {
 		return
 	}
 	r.secret(u.EscapedPath())
+	r.secret(strings.Trim(u.Path, "/"))
 	r.secret(path.Base(u.Path))
 	r.secret(u.RawQuery)
 	for _, values := range u.Query() {
@@ -135,58 +140,81 @@ func (r *Scrubber) pattern(p string) {
 }
 
 // Text takes the secrets out of a text.
-func (r *Scrubber) Text(s string) string {
+func (r *Scrubber) Text(s string) string { return r.Head(s, len(s)) }
+
+// Head takes the secrets out of the first keep bytes of a text. What follows them
+// is looked at and not given, so that of a secret that crosses the border no part
+// is left: see Reach.
+func (r *Scrubber) Head(s string, keep int) string {
+	keep = len(canonjson.CutRunes(s, keep))
 	if len(r.patterns) == 0 {
-		return s
+		return s[:keep]
 	}
-	plain := view{text: []byte(s)}
-	found := r.find(nil, &plain)
-	unescaped := plain.unescape()
-	for _, v := range []*view{&plain, unescaped} {
-		if v == nil {
-			continue
-		}
-		if v != &plain {
-			found = r.find(found, v)
-		}
-		for _, plus := range []byte{'+', ' '} {
-			if d := v.percent(plus); d != nil {
-				found = r.find(found, d)
-			}
-		}
-	}
+	found := r.all(s)
 	if len(found) == 0 {
-		return s
+		return s[:keep]
 	}
-	slices.SortFunc(found, func(a, b span) int { return a.from - b.from })
 	var out strings.Builder
 	at := 0
 	for _, f := range found {
+		if f.from >= keep {
+			break
+		}
 		if f.from >= at {
 			out.WriteString(s[at:f.from])
 			out.WriteString(Redacted)
 		}
 		at = max(at, f.to)
 	}
-	out.WriteString(s[at:])
+	if at < keep {
+		out.WriteString(s[at:keep])
+	}
 	return out.String()
+}
+
+// all gives the parts of a text that are secrets, in their order.
+func (r *Scrubber) all(s string) (found []span) {
+	(&view{text: []byte(s)}).readings(func(v *view) { found = r.find(found, v) })
+	slices.SortFunc(found, func(a, b span) int { return a.from - b.from })
+	return found
+}
+
+// Excerpt is the beginning of what another said: at most limit bytes of UTF-8,
+// without a NUL and without the secrets, in whatever form it says them. body may be
+// longer, and is to be by up to Reach, so that a secret at the cut is seen whole.
+func (r *Scrubber) Excerpt(body []byte, limit int) []byte {
+	text := strings.ToValidUTF8(string(body), "\uFFFD")
+	text = strings.ReplaceAll(r.Head(text, limit), "\x00", "\uFFFD")
+	return []byte(canonjson.CutRunes(text, limit))
 }
 
 // JSON takes the secrets out of a text that is JSON, or begins like it: out of
 // each string as it reads, and of numbers, so that JSON stays JSON. torn says
 // that a secret went across values; then it is JSON no more.
-func (r *Scrubber) JSON(s string) (clean string, torn bool) {
+func (r *Scrubber) JSON(s string) (clean string, torn bool) { return r.HeadJSON(s, len(s)) }
+
+// HeadJSON is to JSON what Head is to Text.
+func (r *Scrubber) HeadJSON(s string, keep int) (clean string, torn bool) {
+	keep = len(canonjson.CutRunes(s, keep))
 	if len(r.patterns) == 0 {
-		return s, false
+		return s[:keep], false
+	}
+	end := ""
+	if keep < len(s) {
+		for _, f := range r.all(s) {
+			if f.from < keep && f.to > keep { // it stands across the border
+				keep, end = f.from, Redacted
+			}
+		}
 	}
 	var out strings.Builder
-	for len(s) > 0 {
-		n := strings.IndexAny(s, `"-0123456789`)
+	for keep > 0 {
+		n := strings.IndexAny(s[:keep], `"-0123456789`)
 		if n < 0 {
-			n = len(s)
+			n = keep
 		}
 		out.WriteString(s[:n])
-		if s = s[n:]; s == "" {
+		if s, keep = s[n:], keep-n; keep == 0 {
 			break
 		}
 		if s[0] != '"' {
@@ -194,18 +222,19 @@ func (r *Scrubber) JSON(s string) (clean string, torn bool) {
 			if number := s[:n]; r.Text(number) != number {
 				out.WriteString(`"` + Redacted + `"`)
 			} else {
-				out.WriteString(number)
+				out.WriteString(number[:min(n, keep)])
 			}
-			s = s[n:]
-			continue
+		} else if n = literal(s); n <= keep {
+			out.WriteString(r.literal(s[:n]))
+		} else {
+			out.WriteString(r.Head(s, keep))
 		}
-		n = literal(s)
-		out.WriteString(r.literal(s[:n]))
-		s = s[n:]
+		n = min(n, keep)
+		s, keep = s[n:], keep-n
 	}
 	joined := out.String()
 	clean = r.Text(joined)
-	return clean, clean != joined
+	return clean + end, clean != joined
 }
 
 // literal gives the length of the JSON string that s begins with, or all of s
@@ -276,11 +305,52 @@ func (v *view) source(i int) int {
 	return v.at[i]
 }
 
+// readings gives the views of a text that a secret may be found in to f, one at a
+// time: each takes nine times the room of the text.
+func (v *view) readings(f func(*view)) {
+	// query gives what a view is without the encoding of a query, where + may stand for
+	// a space.
+	query := func(x *view, f func(*view)) {
+		for _, plus := range []byte{'+', ' '} {
+			if plus == '+' || bytes.IndexByte(x.text, '+') >= 0 { // else it is the same
+				if q := x.percent(plus); q != nil {
+					f(q)
+				}
+			}
+		}
+	}
+	decoded := func(x *view, first bool) {
+		if x == nil {
+			return
+		}
+		f(x)
+		query(x, func(q *view) {
+			f(q)
+			if first { // it may have been JSON, or have been encoded before
+				query(q, f)
+				if program := q.unescape(); program != nil {
+					f(program)
+				}
+			}
+		})
+	}
+	decoded(v, true)
+	if program := v.unescape(); program != nil {
+		decoded(program, false)
+		decoded(program.unescape(), false)
+		decoded(program.references(), false)
+	}
+	if page := v.references(); page != nil {
+		decoded(page, false)
+		decoded(page.unescape(), false)
+	}
+}
+
 // undo makes a view in which one kind of escape is undone. one reads the escape
 // at the beginning of what is left: what it stands for, appended to dst, and its
 // length, 0 for none. The view is nil when there is nothing to undo.
 func (v *view) undo(chars string, one func(dst, rest []byte) ([]byte, int)) *view {
-	if !strings.ContainsAny(string(v.text), chars) {
+	if v == nil || !bytes.ContainsAny(v.text, chars) {
 		return nil
 	}
 	out := &view{text: make([]byte, 0, len(v.text)), at: make([]int, 0, len(v.text)+1)}
@@ -319,13 +389,44 @@ func (v *view) percent(plus byte) *view {
 	})
 }
 
-// unescape undoes the escapes of JSON strings.
+// references undoes the character references of HTML.
+func (v *view) references() *view {
+	return v.undo("&", func(dst, rest []byte) ([]byte, int) {
+		n := bytes.IndexByte(rest[:min(len(rest), maxReference)], ';') + 1
+		if n == 0 {
+			return dst, 0
+		}
+		name := string(rest[:n])
+		text := html.UnescapeString(name)
+		if text == name {
+			return dst, 0
+		}
+		return append(dst, text...), n
+	})
+}
+
+// maxReference bounds a character reference that is looked at, in bytes.
+const maxReference = 12
+
+// unescape undoes the escapes of strings of JSON, and of those of programs that
+// write more of them.
 func (v *view) unescape() *view {
 	return v.undo(`\`, func(dst, rest []byte) ([]byte, int) {
 		if len(rest) < 2 {
 			return dst, 0
 		}
-		if rest[1] == 'u' {
+		switch rest[1] {
+		case 'x':
+			if c, ok := hexadecimal(rest[2:], 2); ok {
+				return append(dst, byte(c)), 4
+			}
+			return dst, 0
+		case 'U':
+			if c, ok := hexadecimal(rest[2:], 8); ok {
+				return utf8.AppendRune(dst, c), 10
+			}
+			return dst, 0
+		case 'u':
 			c, ok := hexadecimal(rest[2:], 4)
 			if !ok {
 				return dst, 0
@@ -339,8 +440,8 @@ func (v *view) unescape() *view {
 			}
 			return utf8.AppendRune(dst, c), 6
 		}
-		if i := strings.IndexByte(`"\/bfnrt`, rest[1]); i >= 0 {
-			return append(dst, "\"\\/\b\f\n\r\t"[i]), 2
+		if i := strings.IndexByte(`"\/'bfnrt`, rest[1]); i >= 0 {
+			return append(dst, "\"\\/'\b\f\n\r\t"[i]), 2
 		}
 		return dst, 0
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/url"
 	"strings"
 	"testing"
@@ -132,4 +133,64 @@ func FuzzScrub(f *testing.F) {
 			}
 		}
 	})
+}
+
+// I-33: a secret is found also where it is escaped twice, or in the manner of a
+// page or a program.
+func TestEchoesWithinEchoes(t *testing.T) {
+	odd := `q"uo\te'<ü🔑>&/ %+x` // a quote, a backslash, an apostrophe, letters past ASCII
+	r := NewScrubber(odd)
+	r.secret(odd)
+	log := func(s string) string { b := fmt.Sprintf("%+q", s); return b[1 : len(b)-1] }
+	python := strings.NewReplacer(`\`, `\\`, `'`, `\'`, "ü", `\xc3\xbc`, "🔑", `\U0001f511`).Replace(odd)
+	for name, echo := range map[string]string{
+		"JSON": quoted(odd), "JSON in JSON": quoted(quoted(odd)), "a log line": log(odd), "a log line in JSON": quoted(log(odd)), "python": python,
+		"HTML": html.EscapeString(odd), "HTML in JSON": quoted(html.EscapeString(odd)), "JSON in HTML": html.EscapeString(quoted(odd)), "decimal HTML": references(odd),
+		"JSON in a query": url.QueryEscape(quoted(odd)), "a query twice": url.QueryEscape(url.QueryEscape(odd)), "a query in JSON in JSON": quoted(escapes(url.QueryEscape(odd))),
+	} {
+		if got := r.Text("before " + echo + " after"); got != "before [redacted] after" {
+			t.Errorf("%s: %q gives %q", name, echo, got)
+		}
+		if n := len(echo); n > r.Reach() {
+			t.Errorf("%s: %d bytes are out of reach", name, n)
+		}
+	}
+}
+
+func references(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		fmt.Fprintf(&b, "&#%d;", c)
+	}
+	return b.String()
+}
+
+// I-33: where a text is cut, no part of a secret is left, though what was taken out
+// before it made room.
+func TestHead(t *testing.T) {
+	const word = "a-secret-of-twenty-four"
+	r := NewScrubber(word)
+	const limit = 1000
+	for shift := range len(word) {
+		for _, around := range []string{"", `["`, `{"a":{"b":"`} {
+			text := around + strings.Repeat("x", shift) + strings.Repeat(word+" ", limit)
+			text = text[:limit+r.Reach()] // as it is read
+			json, _ := r.HeadJSON(text, limit)
+			for _, got := range []string{r.Head(text, limit), string(r.Excerpt([]byte(text), limit)), json} {
+				if strings.Contains(got, word[:8]) || strings.Contains(got, word[len(word)-8:]) || len(got) > limit || !strings.HasSuffix(strings.TrimSpace(got), Redacted) {
+					t.Fatalf("%d %s: …%q", shift, around, got[max(0, len(got)-60):])
+				}
+			}
+		}
+	}
+	if got := string(r.Excerpt([]byte("é\xff\x00é"), 9)); got != "é\uFFFD\uFFFD" {
+		t.Errorf("%q", got)
+	}
+	for _, text := range []string{`{"a":[1,-2.5e3,"x"],"b":"yü"}`, `["abc`} {
+		for keep := range len(text) + 2 {
+			if got, torn := r.HeadJSON(text, keep); torn || !strings.HasPrefix(text, got) || len(got) < min(keep, len(text))-1 {
+				t.Errorf("%d: %q", keep, got)
+			}
+		}
+	}
 }

@@ -143,7 +143,7 @@ func FuzzHosts(f *testing.F) {
 // I-33: texts of others are held against every secret that was used.
 func TestKnown(t *testing.T) {
 	var k Known
-	if k.Scrub("hunter2-hunter2") != "hunter2-hunter2" || k.Reach() != 0 {
+	if k.Scrub("hunter2-hunter2") != "hunter2-hunter2" || string(k.Excerpt([]byte("hunter2-hunter2"), 7)) != "hunter2" {
 		t.Error("an empty one changes texts")
 	}
 	var wg sync.WaitGroup
@@ -159,19 +159,34 @@ func TestKnown(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := k.ScrubJSON(`{"a":"secret-3-4\u002dx","b":"short"}`); got != `{"a":"[redacted]","b":"short"}` {
+	if got := string(k.Excerpt([]byte(`{"a":"secret-3-4\u002dx","b":"short"}`), 20)); got != `{"a":"[redacted]` {
 		t.Error(got)
 	}
+	k.Keep("of the daemon itself")
+	k.Add("used all the time")
 	var many []string
 	for n := range maxKnown {
 		many = append(many, fmt.Sprintf("later-secret-%d", n))
 	}
-	k.Add(many...)
-	if len(k.values) > maxKnown || strings.Contains(k.Scrub("later-secret-255"), "255") {
-		t.Errorf("%d are known", len(k.values))
+	for _, v := range many {
+		k.Add("used all the time")
+		k.Add(v)
+		if got := k.Scrub("of the daemon itself, used all the time"); got != "[redacted], [redacted]" {
+			t.Fatalf("I-33: forgotten while in use: %s", got)
+		}
+	}
+	if n := len(k.now.Load().used); n > maxKnown+1 || strings.Contains(k.Scrub("later-secret-255"), "255") {
+		t.Errorf("%d are known", n)
+	}
+	if got := k.Scrub("secret-0-0-x"); got != "secret-0-0-x" {
+		t.Error("what was not used for long takes the place of others")
 	}
 	k.Add("postgres://database-user:pass-word-pass@db.test/database-name?sslmode=verify-full", "nats://token-of-the-bus@bus.test")
 	if got := k.Scrub("database-user database-name verify-full pass-word-pass token-of-the-bus"); got != "database-user database-name verify-full [redacted] [redacted]" {
+		t.Error(got)
+	}
+	k.Add("https://hooks.test/hooks%2Fof-ann%22s")
+	if got := k.Scrub(`no: /hooks/of-ann"s/`); got != "no: /[redacted]/" {
 		t.Error(got)
 	}
 	k.Add("https://hooks.test/services/T00/B00/tokentokentoken?key=queryquery")

@@ -3,7 +3,6 @@ package webhook
 import (
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/holdfast-dev/holdfast/internal/secret"
 )
@@ -11,20 +10,6 @@ import (
 // maxPrivate is how much of an answer is read past its excerpt at most, so that
 // a secret that stands at the cut is seen whole.
 const maxPrivate = 8 << 10
-
-// excerpt is the beginning of an answer's body: at most limit bytes of UTF-8,
-// without anything private, in whatever form it is sent back.
-func excerpt(body []byte, limit int, private *secret.Scrubber) []byte {
-	text := strings.ToValidUTF8(string(body), "\uFFFD")
-	text = strings.ReplaceAll(private.Text(text), "\x00", "\uFFFD")
-	if len(text) > limit {
-		for limit > 0 && !utf8.RuneStart(text[limit]) {
-			limit--
-		}
-		text = text[:limit]
-	}
-	return []byte(text)
-}
 
 // private knows what a receiver may send back of a request that is nobody else's
 // business: the secrets it is signed with and the signatures, the values of the

@@ -32,6 +32,10 @@ func TestExcerpt(t *testing.T) {
 			"a redirect":      {"302 Found", func(*http.Request) string { return "gone to " + secret }, func(got string) bool { return got == "gone to [redacted]" }},
 			"an echo":         {"422 No", func(r *http.Request) string { return fmt.Sprint(r.URL, r.Header) }, func(got string) bool { return strings.Contains(got, "Webhook-Id:[dlv_1]") }},
 			"secret at a cut": {"500 No", func(*http.Request) string { return strings.Repeat("x", DefaultMaxExcerpt-10) + secret }, func(got string) bool { return strings.HasSuffix(got, "x[redacted]") }},
+			"what is taken out makes room": {"500 No", func(*http.Request) string { return strings.Repeat(secret+" ", 2*DefaultMaxExcerpt/len(secret)) },
+				func(got string) bool {
+					return strings.HasSuffix(strings.TrimSpace(got), "[redacted]") && !strings.Contains(got, secret[:12])
+				}},
 			"the same in URL form": {"500 No", func(*http.Request) string {
 				return "hunter22%20hunter22 aHVudGVyMjI= 68756e7465723232 " + "private-word"
 			},

@@ -150,7 +150,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Outcome {
 	if f != nil {
 		// Cut where a secret cannot be cut in two and so be missed.
 		text, _ := io.ReadAll(io.LimitReader(body, int64(s.config.MaxExcerpt)+maxPrivate))
-		f.Excerpt = excerpt(text, s.config.MaxExcerpt, private(&r, req))
+		f.Excerpt = private(&r, req).Excerpt(text, s.config.MaxExcerpt)
 	}
 	_, _ = io.Copy(io.Discard, body)
 	stop.Stop()

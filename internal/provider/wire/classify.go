@@ -72,7 +72,7 @@ func newError(status int, v VendorError, secrets []string) *llm.Error {
 // excerpt shows the beginning of a body that is plain text. Broken JSON is not
 // shown: its escapes could hide a credential from the scrubber.
 func excerpt(body []byte, secrets []string) string {
-	s := strings.TrimSpace(string(body[:min(len(body), 16<<10)]))
+	s := strings.TrimSpace(string(body))
 	if s == "" {
 		return ", and its body is empty"
 	}

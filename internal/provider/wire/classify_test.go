@@ -221,6 +221,19 @@ func TestSafe(t *testing.T) {
 	}
 }
 
+// I-33: of a key that stands where a long message is cut nothing is left, though
+// the spaces before it are.
+func TestSafeAtTheCut(t *testing.T) {
+	const key = "correct-horse-battery-staple"
+	text := "denied" + strings.Repeat(" ", maxRaw-26) + key + strings.Repeat("x", maxRaw)
+	if got := Safe(text, key); got != "denied [redacted]" {
+		t.Errorf("%q", got)
+	}
+	if got := Classify(400, nil, []byte(text), time.Now(), key).Message; got != "HTTP 400 Bad Request: denied [redacted]" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestRedact(t *testing.T) {
 	const key = "plain.gateway.key"
 	for text, want := range map[string]string{

@@ -14,6 +14,9 @@ import (
 // MaxMessage is the most of a vendor's words that an error holds, in bytes.
 const MaxMessage = 300
 
+// maxRaw is how much of a vendor's words is looked at for a message, in bytes.
+const maxRaw = 16 << 10
+
 const redacted = "[redacted]"
 
 // credential matches what looks like a key even when it is not ours.
@@ -24,18 +27,17 @@ var credential = regexp.MustCompile(`(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|ghp|ghs|
 // MaxMessage bytes of valid UTF-8, without the given secrets or anything that
 // looks like a credential. A page of HTML gives "".
 func Safe(text string, secrets ...string) string {
-	if len(text) > 16<<10 {
-		text = text[:16<<10]
-	}
+	others := secret.NewScrubber(secrets...)
+	text = text[:min(len(text), maxRaw+others.Reach())]
 	if isHTML("", []byte(text)) || strings.Contains(text, "</") {
 		return ""
 	}
+	text = others.Head(text, maxRaw) // in every form
 	for _, s := range secrets {
 		if len(s) >= 4 { // shorter ones are placeholders, and are in many words
 			text = strings.ReplaceAll(text, s, redacted)
 		}
 	}
-	text = secret.NewScrubber(secrets...).Text(text) // in other forms
 	text = credential.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), redacted)
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) {
