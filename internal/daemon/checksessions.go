@@ -86,7 +86,7 @@ func checkSessions(cfg *config.Config, tools map[string]string) (warnings []stri
 }
 
 // errSlot stands for a secret of which the configuration knows the name alone.
-var errSlot = problem.New(problem.Unavailable, "slot", "a secret slot")
+var errSlot = problem.New(problem.Unavailable, "secret_unavailable", "a secret slot")
 
 // withoutSessions leaves out what only a database knows.
 func withoutSessions(list []api.ReplyTarget) (out []api.ReplyTarget) {

@@ -100,14 +100,9 @@ func (d *Daemon) auditStart(ctx context.Context) error {
 	case d.cfg.BehindProxy:
 		how = "proxy"
 	}
-	err := eventlog.Audited{Log: d.store}.Audit(ctx, &event.AuditStarted{
+	return eventlog.Audited{Log: d.store}.Audit(ctx, &event.AuditStarted{
 		Config: d.cfg.Digest(), Listen: d.cfg.Listen, Node: d.node.Name, TLS: how, Version: version.String(),
 	})
-	if errors.Is(err, eventlog.ErrFull) { // what waits for room must not keep the daemon from waiting for it
-		d.log.Error("the start cannot be recorded in the audit stream", "err", err)
-		return nil
-	}
-	return err
 }
 
 var _ eventlog.Tokens = Store(nil)
