@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,24 +44,23 @@ func TestResetIsNotForgotten(t *testing.T) {
 							}
 							p.room.Wake(target(url))
 						}
-						probe, ends := false, false
+						var probe, ends atomic.Bool
 						p.mu.Lock()
 						p.fault = func(a eventlog.Append) error {
 							for _, e := range a.Entries[0].Events {
-								if _, ok := e.Data.(*event.TargetCircuitHalfOpened); ok && !probe {
-									probe = true
+								if _, ok := e.Data.(*event.TargetCircuitHalfOpened); ok && probe.CompareAndSwap(false, true) {
 									if when == "before the probe" {
-										ends = true
+										ends.Store(true)
 										put()
 									} else {
-										time.AfterFunc(50*time.Millisecond, func() { ends = true; put() })
+										time.AfterFunc(50*time.Millisecond, func() { ends.Store(true); put() })
 									}
 								}
 							}
 							return nil
 						}
 						p.mu.Unlock()
-						for !ends {
+						for !ends.Load() {
 							time.Sleep(time.Millisecond)
 						}
 						time.Sleep(300 * time.Millisecond) // one attempt ends

@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,9 +38,12 @@ func TestSeveralSessions(t *testing.T) {
 		}
 		p.open(nil)
 		time.Sleep(time.Minute)
+		p.mu.Lock()
+		attempts := slices.Clone(p.attempts)
+		p.mu.Unlock()
 		for i := range n {
-			if len(p.attempts) != n || p.attempts[i].m.ID != event.DeliveryID(fmt.Sprintf("dlv_%02d", i)) {
-				t.Fatalf("attempts %+v", p.attempts)
+			if len(attempts) != n || attempts[i].m.ID != event.DeliveryID(fmt.Sprintf("dlv_%02d", i)) {
+				t.Fatalf("attempts %+v", attempts)
 			}
 		}
 		events, err := p.store.Read(t.Context(), target(url).Stream(), 0, 1000)
