@@ -22,7 +22,11 @@ import (
 // sent is at the front of its lane, within its budget, alone where it must be, and
 // the same as before; and in the end each has its end. // I-24, I-25, I-26
 func TestHistories(t *testing.T) {
-	for seed := range uint64(12) {
+	seeds := uint64(12)
+	if testing.Short() { // the race detector makes each a few seconds
+		seeds = 3
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &history{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), inFlight: 1, flying: map[string]int{}, bodies: map[event.DeliveryID]string{}}
