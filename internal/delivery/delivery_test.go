@@ -14,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -158,22 +156,7 @@ func target(url string) event.TargetID { return event.TargetIDFor(user, "webhook
 // lane are of two sessions.
 func (p *post) enqueue(url string, id event.DeliveryID) {
 	p.t.Helper()
-	address, err := json.Marshal(event.ReplyTarget{Type: "webhook", URL: url}, json.Deterministic(true))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	of := []event.SessionID{ses, "ses_2"}[p.enqueued%2]
-	p.enqueued++
-	body, at := event.NewBlob(of, event.BlobDelivery, []byte(fmt.Sprintf(`{"id":%q}`, id))), event.NewBlob(of, event.BlobDelivery, address)
-	if _, err := p.store.Append(p.t.Context(), eventlog.Append{Blobs: []event.Blob{body, at}, Entries: []eventlog.Entry{{
-		Stream: target(url).Stream(), Expect: eventlog.AnyHead,
-		Events: []event.Event{{SessionID: of, UserID: user, RunID: "run_1", Data: &event.DeliveryEnqueued{Address: at.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"}}},
-	}}}); err != nil {
-		p.t.Fatal(err)
-	}
-	if p.room != nil {
-		p.room.Wake(target(url))
-	}
+	p.enqueueTo(event.ReplyTarget{Type: "webhook", URL: url}, id)
 }
 
 func (p *post) row(id event.DeliveryID) eventlog.DeliveryRow {

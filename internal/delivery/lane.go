@@ -31,6 +31,7 @@ type lane struct {
 	resetAt string // of the row that circuit was read from
 	stale   bool   // the circuit is to be read again: a command may have come
 	exact   bool   // what is remembered of circuit and lane is as of head
+	whole   bool   // the next look reads all bodies: one was missing
 	waits   bool   // the front of the lane waits for its time, as far as is known
 	as      standing
 	address string // digest of the address last seen

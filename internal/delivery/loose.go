@@ -16,9 +16,10 @@ import (
 func (t *turn) loose(ctx context.Context, c clock) (due time.Time, more bool, err error) {
 	now := c.least()
 	q := eventlog.Ahead{Limit: looseWindow, Bytes: aheadBytes, Largest: t.cfg.MaxPayload, Due: event.FormatTime(now)}
-	if !t.circuit.ResetAt.IsZero() {
+	if !t.circuit.ResetAt.IsZero() || t.whole {
 		q.Due = "" // what waits may be due by that
 	}
+	t.whole = false
 	t.exact = false // several append at once
 	list, err := t.cfg.Store.Ahead(ctx, t.id, q)
 	if err != nil {
@@ -83,11 +84,17 @@ func (t *turn) one(ctx context.Context, o *eventlog.Outgoing, alone bool, c cloc
 	}
 	defer t.slots.free(p)
 	t.lane.mu.Lock()
+	t.learn(o) // when it is due follows from the rules of its own address
 	if t.w.Stopping() || t.stale || t.circuit.Paused || t.front(o).After(c.least()) || t.circuit.Single() && !alone {
 		t.lane.mu.Unlock()
 		return nil // what was, when it was looked at, is not any more
 	}
 	start, m := t.begin(o, c.least())
+	if m != nil && int64(len(m.Body)) < o.Size { // never sent without it
+		t.whole = true
+		t.lane.mu.Unlock()
+		return nil
+	}
 	timeout, err := t.rules.Timeout, t.append(ctx, start)
 	t.lane.mu.Unlock()
 	if err != nil || m == nil {

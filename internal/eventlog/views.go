@@ -75,7 +75,7 @@ type Ahead struct {
 	Limit   int    // deliveries
 	Bytes   int64  // of the bodies that are read, taken together; the one that passes it is the last
 	Largest int64  // of a body that is read
-	Due     string // stored time: bodies of what is due later are not read; empty: all are
+	Due     string // stored time: bodies of what is due later, and has no attempt open, are not read; empty: all are
 }
 
 // AttemptRow is an attempt of a delivery that is over, as the derived rows keep

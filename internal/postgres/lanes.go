@@ -14,7 +14,7 @@ const aheadQuery = `SELECT o.delivery_id, o.target_id, o.session_id, o.run_id, o
 	o.n_last_status, o.n_last_ms, o.n_delivered, o.n_replays, o.resolved_at, o.resolved_by, o.resolved_reason, o.size,
 	CASE WHEN o.counted > 0 OR o.size = 0 THEN (SELECT b.bytes FROM @.blobs b WHERE b.owner = o.session_id AND b.ref = o.body) END, a.bytes, NOT o.there OR a.bytes IS NULL
 	FROM (SELECT x.*, sum(x.counted) OVER (ORDER BY x.lane_seq) - x.counted AS before
-		FROM (SELECT p.*, coalesce(octet_length(b.bytes), 0) AS size, CASE WHEN octet_length(b.bytes) <= $1 AND ($5 = '' OR p.next_at <= $5) THEN octet_length(b.bytes) ELSE 0 END AS counted, b.ref IS NOT NULL AS there
+		FROM (SELECT p.*, coalesce(octet_length(b.bytes), 0) AS size, CASE WHEN octet_length(b.bytes) <= $1 AND ($5 = '' OR p.next_at <= $5 OR p.n_open <> 0) THEN octet_length(b.bytes) ELSE 0 END AS counted, b.ref IS NOT NULL AS there
 			FROM (SELECT * FROM @.outbox WHERE target_id = $2 AND status = 'pending' ORDER BY lane_seq LIMIT $3) p
 			LEFT JOIN @.blobs b ON b.owner = p.session_id AND b.ref = p.body) x) o
 	LEFT JOIN @.blobs a ON a.owner = o.session_id AND a.ref = o.address

@@ -11,7 +11,7 @@ import (
 
 const aheadQuery = `SELECT o.delivery_id, o.target_id, o.session_id, o.run_id, o.user_id, o.type, o.status, o.body, o.address, o.lane_seq,
 	o.created_at, o.updated_at, o.next_at, o.cycle_at, o.n_attempts, o.n_cycle, o.n_open, o.n_open_epoch, o.last_code, o.last_class, o.last_at,
-	o.n_last_status, o.n_last_ms, o.n_delivered, o.n_replays, o.resolved_at, o.resolved_by, o.resolved_reason, coalesce(length(b.bytes), 0), CASE WHEN length(b.bytes) <= ?1 AND (?4 = '' OR o.next_at <= ?4) THEN b.bytes END, a.bytes, b.bytes IS NULL OR a.bytes IS NULL
+	o.n_last_status, o.n_last_ms, o.n_delivered, o.n_replays, o.resolved_at, o.resolved_by, o.resolved_reason, coalesce(length(b.bytes), 0), CASE WHEN length(b.bytes) <= ?1 AND (?4 = '' OR o.next_at <= ?4 OR o.n_open <> 0) THEN b.bytes END, a.bytes, b.bytes IS NULL OR a.bytes IS NULL
 	FROM outbox o LEFT JOIN blobs b ON b.owner = o.session_id AND b.ref = o.body LEFT JOIN blobs a ON a.owner = o.session_id AND a.ref = o.address
 	WHERE o.target_id = ?2 AND o.status = 'pending' ORDER BY o.lane_seq LIMIT ?3`
 

@@ -77,6 +77,30 @@ func testAhead(t *testing.T, s *suite) {
 	}
 }
 
+// A delivery whose attempt is open is sent again whenever it was due: it comes with
+// its body, also where the clock was set back since. // I-24
+func testAheadOpen(t *testing.T, s *suite) {
+	id := s.session("ann")
+	target := event.TargetIDFor("ann", "webhook", "a")
+	body, to := event.NewBlob(id, event.BlobDelivery, []byte("body")), event.NewBlob(id, event.BlobDelivery, []byte(`{"type":"webhook"}`))
+	open, waits := event.DeliveryIDFor("run_1", target, 0), event.DeliveryIDFor("run_2", target, 0)
+	c := command(target.Stream(), draft("ann", id, "run_1", &event.DeliveryEnqueued{DeliveryID: open, Type: "webhook", Body: body.Ref, Address: to.Ref}),
+		draft("ann", id, "run_2", &event.DeliveryEnqueued{DeliveryID: waits, Type: "webhook", Body: body.Ref, Address: to.Ref}))
+	c.Blobs = []event.Blob{body, to}
+	s.must(c)
+	s.must(command(target.Stream(), draft("ann", id, "run_1", &event.DeliveryAttemptStarted{DeliveryID: open, Attempt: 1, Cycle: 1})))
+	list, err := s.Ahead(t.Context(), target, eventlog.Ahead{Limit: 10, Bytes: 1 << 20, Largest: 1 << 20, Due: "1999"})
+	if err != nil || len(list) != 2 || list[0].ID != open || list[1].ID != waits {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if string(list[0].Message) != "body" {
+		t.Errorf("an open delivery comes with %q", list[0].Message)
+	}
+	if len(list[1].Message) != 0 {
+		t.Error("the body of what is due later is read")
+	}
+}
+
 // Attempts have rows in the order of their numbers, and a target tells how it fares.
 func testAttempts(t *testing.T, s *suite) {
 	id := s.session("ann")

@@ -122,6 +122,7 @@ func Run(t *testing.T, open Opener) {
 		{"jobs", testJobs},
 		{"target view", testTargets},
 		{"a look into a lane", testAhead},
+		{"an open delivery comes with its body", testAheadOpen},
 		{"attempts, and how targets fare", testAttempts},
 		{"backlog", testBacklog},
 		{"cursors", testCursors},
