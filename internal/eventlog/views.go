@@ -269,7 +269,7 @@ type Backlog struct {
 	OldestQueued      string           // when the queued run that waits longest was submitted
 	PendingDeliveries int64            // that are not at their end
 	Retrying          int64            // of those, whose last attempt failed
-	OldestDelivery    string           // when the pending delivery that is oldest was enqueued
+	OldestDelivery    string           // when the pending delivery that waits longest was enqueued, or replayed last
 	DeadLettered      int64            // deliveries that wait for a person
 	BlockedTargets    int64            // with deliveries that wait behind one that is retried
 	OpenCircuits      int64            // of targets

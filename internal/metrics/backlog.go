@@ -38,7 +38,7 @@ func newBacklog(m *Metrics) *backlog {
 	b.runs = desc("holdfast_runs", "Runs that are not at their end, by status; status queued is the depth of the queue. Counts stop at a million.", "status")
 	b.oldestRun = desc("holdfast_queue_oldest_age_seconds", "How long the queued run that waits longest has waited; 0 when none is queued.")
 	b.pending = desc("holdfast_deliveries_pending", "Deliveries that are not at their end. The count stops at a million.")
-	b.oldestDelivery = desc("holdfast_deliveries_oldest_pending_age_seconds", "How long ago the oldest pending delivery was enqueued; 0 when none is pending.")
+	b.oldestDelivery = desc("holdfast_deliveries_oldest_pending_age_seconds", "How long the pending delivery that waits longest has waited, since it was enqueued or last replayed; 0 when none is pending.")
 	b.dead = desc("holdfast_deliveries_dead_lettered", "Dead letters that wait for a person. The count stops at a million.")
 	b.retrying = desc("holdfast_deliveries_retrying", "Of the pending deliveries, those whose last attempt failed. The count stops at a million.")
 	b.blocked = desc("holdfast_targets_blocked", "Targets at which deliveries wait behind one that is retried. The count stops at a million.")

@@ -13,7 +13,9 @@ const (
 	backlogRest = "SELECT" +
 		" (SELECT coalesce(min(submitted_at), '') FROM @.runs WHERE status <> 'completed' AND status = '" + statusQueued + "')," +
 		" (SELECT count(*) FROM (SELECT 1 FROM @.outbox WHERE status = '" + statusPending + "' LIMIT $1) x)," +
-		" (SELECT coalesce(min(created_at), '') FROM @.outbox WHERE status <> 'delivered' AND status = '" + statusPending + "')," +
+		" (SELECT coalesce(min(since), '') FROM (" + // the age of what was replayed counts anew
+		"SELECT * FROM (SELECT created_at AS since FROM @.outbox WHERE status <> 'delivered' AND status = '" + statusPending + "' AND n_replays = 0 ORDER BY created_at LIMIT 1) a" +
+		" UNION ALL SELECT * FROM (SELECT cycle_at FROM @.outbox WHERE status = 'pending' AND n_replays > 0 ORDER BY cycle_at LIMIT 1) b) x)," +
 		" (SELECT count(*) FROM (SELECT 1 FROM @.outbox WHERE status = '" + statusDeadLettered + "' LIMIT $1) x)," +
 		" (SELECT count(*) FROM (SELECT 1 FROM @.outbox WHERE status = 'pending' AND last_code <> '' LIMIT $1) x)," +
 		" (SELECT count(*) FROM (SELECT DISTINCT target_id FROM @.outbox r WHERE status = 'pending' AND last_code <> ''" +

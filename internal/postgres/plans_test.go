@@ -193,7 +193,7 @@ func TestPlans(t *testing.T) {
 		{"idle assets", idleAssets, []any{"2026", 10}, []string{"using assets_touched", "using asset_uses_asset"}},
 		{"next delivery", deliveryQuery + " WHERE target_id = $1 AND status = 'pending' ORDER BY lane_seq LIMIT 1", []any{"t"}, []string{"using outbox_pending"}},
 		{"targets that are pending", "SELECT DISTINCT target_id FROM @.outbox WHERE status = 'pending' ORDER BY target_id", nil, []string{"using outbox_"}},
-		{"backlog", backlogRest, []any{1000}, []string{"using runs_status", "using outbox_status"}},
+		{"backlog", backlogRest, []any{1000}, []string{"using runs_status", "using outbox_status", "using outbox_pending_again"}},
 	} {
 		plan := s.planOf(t, x.text, x.args)
 		for _, want := range x.want {

@@ -30,7 +30,7 @@ func testBacklog(t *testing.T, s *suite) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			delivery = row.CreatedAt
+			delivery = row.CycleAt
 		}
 		if !maps.Equal(b.Runs, runs) || b.OldestQueued != queued || b.PendingDeliveries != pending || b.DeadLettered != dead || b.OldestDelivery != delivery {
 			t.Errorf("%s: %+v; want runs %v, oldest %q, %d pending since %q, %d dead", step, b, runs, queued, pending, delivery, dead)
@@ -50,7 +50,16 @@ func testBacklog(t *testing.T, s *suite) {
 	s.must(command(target.Stream(), draft("ann", a, runs[0], &event.DeliveryDelivered{DeliveryID: d[0]})))
 	s.must(command(target.Stream(), draft("ann", a, runs[1], &event.DeliveryDeadLettered{DeliveryID: d[1]})))
 	expect("settled", map[string]int64{"queued": 1, "needs_attention": 1}, runs[3], 1, 1, d[2])
+	// The age of what is replayed counts from there, beside what was never.
+	s.must(command(target.Stream(), draft("ann", a, runs[1], &event.DeliveryReplayed{DeliveryID: d[1], Number: 1})))
+	expect("replayed", map[string]int64{"queued": 1, "needs_attention": 1}, runs[3], 2, 0, d[2])
+	s.must(command(target.Stream(), draft("ann", a, runs[2], &event.DeliveryDelivered{DeliveryID: d[2]})))
+	if row, err := s.Delivery(t.Context(), d[1]); err != nil || row.CycleAt <= row.CreatedAt {
+		t.Fatalf("%+v, %v", row, err)
+	}
+	expect("replayed alone", map[string]int64{"queued": 1, "needs_attention": 1}, runs[3], 1, 0, d[1])
+	s.must(command(target.Stream(), draft("ann", a, runs[1], &event.DeliveryDeadLettered{DeliveryID: d[1]})))
+	expect("dead again", map[string]int64{"queued": 1, "needs_attention": 1}, runs[3], 0, 1, "")
 	s.must(command(target.Stream(), draft("ann", a, runs[1], &event.DeliveryResolved{DeliveryID: d[1]})))
-	s.must(command(target.Stream(), draft("ann", a, runs[2], &event.DeliveryResolved{DeliveryID: d[2]})))
 	expect("resolved", map[string]int64{"queued": 1, "needs_attention": 1}, runs[3], 0, 0, "")
 }

@@ -24,7 +24,7 @@ func letterRows(e *event.Event, now string) []derived.Change {
 	switch d := e.Data.(type) {
 	case *event.DeliveryReplayed:
 		return []derived.Change{
-			change(derived.Outbox, derived.Set, key(d.DeliveryID), "status", "pending", "lane_seq", e.Seq, "n_replays", d.Number, "resolved_at", "", "last_code", "", "last_class", "", "updated_at", now),
+			change(derived.Outbox, derived.Set, key(d.DeliveryID), "status", "pending", "lane_seq", e.Seq, "cycle_at", now, "n_replays", d.Number, "resolved_at", "", "last_code", "", "last_class", "", "updated_at", now),
 			change(derived.Replays, derived.Insert, append(key(d.DeliveryID), derived.Col{Name: "replay_seq", Value: e.Seq}), "at", now, "actor", d.Actor, "reason", d.Reason,
 				"n_forced", map[bool]int{true: 1}[d.Forced], "job_id", string(d.JobID))}
 	case *event.DeliveryExpired:

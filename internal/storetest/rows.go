@@ -99,7 +99,7 @@ func deliveryRows(e *event.Event, now string) []derived.Change {
 		}
 		return append(out, change(derived.Outbox, derived.Insert, key(d.DeliveryID), "lane_seq", e.Seq, "session_id", string(e.SessionID),
 			"run_id", string(e.RunID), "user_id", e.UserID, "type", d.Type, "status", "pending", "body", d.Body, "address", d.Address,
-			"created_at", now, "updated_at", now, "next_at", now))
+			"created_at", now, "updated_at", now, "next_at", now, "cycle_at", now))
 	case *event.DeliveryAttemptFailed:
 		attempt := append(key(d.DeliveryID), derived.Col{Name: "n_attempt", Value: int64(d.Attempt)})
 		return []derived.Change{change(derived.Attempts, derived.Insert, attempt, "code", d.Code, "n_status", int64(d.Status), "n_duration_ms", d.DurationMS, "ended_at", now),
