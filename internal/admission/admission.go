@@ -64,8 +64,9 @@ type Config struct {
 	// what is pinned of it; its error is a *problem.Error. Of its form everything is
 	// checked before; a session is another business of admission's own.
 	CheckTarget func(ctx context.Context, user string, t event.ReplyTarget) (event.ReplyTarget, error)
-	// Fallback is where answers go whose run and session name no targets; checked.
-	Fallback []event.ReplyTarget
+	// Fallback is where answers go whose run and session name no targets; checked. Its
+	// error is a *problem.Error. Nil: nowhere.
+	Fallback func(ctx context.Context) ([]event.ReplyTarget, error)
 	// TryTarget makes one attempt to deliver a test, the way every attempt is made.
 	// Nil: there are no tests.
 	TryTarget func(ctx context.Context, user string, id event.DeliveryID, t event.ReplyTarget, body []byte) Tried

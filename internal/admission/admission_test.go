@@ -75,7 +75,7 @@ func (d *desk) remake() {
 		d.t.Fatal(err)
 	}
 	d.Admission = admission.New(admission.Config{
-		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes, Fallback: d.fallback, TryTarget: d.try,
+		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes, Fallback: func(context.Context) ([]event.ReplyTarget, error) { return d.fallback, nil }, TryTarget: d.try,
 		Route: func(name, model string) (event.Route, error) {
 			r, ok := d.routes[name]
 			if !ok {

@@ -25,8 +25,10 @@ func (a *Admission) targets(ctx context.Context, user string, set *event.Setting
 		return a.replyTargets(ctx, user, *req.ReplyTargets)
 	case len(set.ReplyTargets) > 0:
 		return set.ReplyTargets, nil
+	case a.cfg.Fallback == nil:
+		return nil, nil
 	}
-	return a.cfg.Fallback, nil
+	return a.cfg.Fallback(ctx)
 }
 
 // replyTargets reads and checks targets.

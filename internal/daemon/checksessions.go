@@ -41,6 +41,10 @@ func checkSessions(cfg *config.Config, tools map[string]string) (warnings []stri
 			_, err = w.secrets(ctx, user, t.Secret, "")
 		}
 		if errors.Is(err, errSlot) {
+			if user == slots.Daemon {
+				name := w.slotOf(ctx, &t)
+				warnings = append(warnings, fmt.Sprintf("%s: the secret %s is a slot, which this check cannot see: until it is set with holdfast secrets set %s, runs that would use the fallback are refused", at, name, name))
+			}
 			err = nil
 		}
 		if problem.Is(err, "secret_unavailable") { // the daemon may have it where this process does not

@@ -239,9 +239,12 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	d.closers = append(d.closers, ways.close)
-	fallback, err := ways.fallback(ctx)
+	waiting, err := ways.pinFallback(ctx)
 	if err != nil {
 		return err
+	}
+	for _, f := range waiting {
+		d.log.Warn("a fallback waits for its secret; runs that would use it are refused until it is set with holdfast secrets set", "key", f.key, "secret", f.slot, "why", f.why)
 	}
 	send := ways.send
 	if opt.Send != nil {
@@ -256,7 +259,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.usable, Fallback: fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.usable, Fallback: ways.fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, PlanTime: d.cfg.Delivery.PlanTime.Or(0), Hops: d.cfg.Targets.MaxHops, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	ways.answer = d.intake.Answer // before anything is sent

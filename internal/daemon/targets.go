@@ -11,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
@@ -50,15 +51,17 @@ type ways struct {
 	mails   *mail.Sender
 	nats    *natsout.Sender
 	plugins map[string]plugin.Plugin
-	// fallbacks are the targets of the configuration, as they are pinned.
-	fallbacks []event.ReplyTarget
+	mu      sync.Mutex
+	// fallbacks are the targets of the configuration, as they are pinned; nil: one
+	// that waits for its secret.
+	fallbacks []*event.ReplyTarget
 	answer    func(ctx context.Context, user string, id event.SessionID, delivery event.DeliveryID, text string, hops int) (event.RunID, error)
 }
 
 // newWays makes the ways out of the configuration. The error is a *config.Error
 // where the configuration is at fault.
 func newWays(cfg *config.Config, guard *netguard.Guard, store Store, secrets resolve, opt *Options) (*ways, error) {
-	w := &ways{cfg: cfg, guard: guard, secrets: secrets, store: store, plugins: map[string]plugin.Plugin{}}
+	w := &ways{cfg: cfg, guard: guard, secrets: secrets, store: store, plugins: map[string]plugin.Plugin{}, fallbacks: make([]*event.ReplyTarget, len(cfg.Targets.Fallback))}
 	if cfg.Targets.SigningSecret == "" && !cfg.DatabaseURL.Set() {
 		var err error
 		if w.made, err = madeSecret(SigningSecretPath(cfg), opt.Random); err != nil {
@@ -134,25 +137,90 @@ func (w *ways) close() {
 	w.nats.Close()
 }
 
-// fallback are the targets of the configuration, checked like those of a caller.
+// fallback are the targets of the configuration, once all of them are pinned.
 func (w *ways) fallback(ctx context.Context) ([]event.ReplyTarget, error) {
-	var out []event.ReplyTarget
-	for i := range w.cfg.Targets.Fallback {
-		t, err := w.check(ctx, slots.Daemon, w.cfg.Targets.Fallback[i].Target())
-		if err != nil {
-			return nil, w.cfg.Mistake(fmt.Sprintf("targets.fallback[%d]", i), "%s", problem.Of(err).Detail)
-		}
-		out = append(out, t)
+	waiting, err := w.pinFallback(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(waiting) > 0:
+		return nil, problem.New(problem.Conflict, "secret_unavailable", "%s waits for its secret: %s; runs that name reply targets, or an empty list, need none", waiting[0].key, waiting[0].why)
 	}
-	w.fallbacks = out
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []event.ReplyTarget
+	for _, t := range w.fallbacks {
+		out = append(out, *t)
+	}
 	return out, nil
 }
 
+// waits is a target of the configuration whose secret is a slot that does not serve
+// yet: slots are set over a running daemon only.
+type waits struct{ key, slot, why string }
+
+// pinFallback pins the targets of the configuration that are not pinned yet, checked
+// like those of a caller, and gives those that wait for a slot.
+func (w *ways) pinFallback(ctx context.Context) (waiting []waits, err error) {
+	for i := range w.cfg.Targets.Fallback {
+		w.mu.Lock()
+		done := w.fallbacks[i] != nil
+		w.mu.Unlock()
+		if done {
+			continue
+		}
+		key := fmt.Sprintf("targets.fallback[%d]", i)
+		t, err := w.check(ctx, slots.Daemon, w.cfg.Targets.Fallback[i].Target())
+		if err != nil {
+			detail := problem.Of(err).Detail
+			slot := w.slotOf(ctx, &t)
+			if slot == "" {
+				return nil, w.cfg.Mistake(key, "%s", detail)
+			}
+			waiting = append(waiting, waits{key, slot, fmt.Sprintf("%s; it is set with holdfast secrets set %s", detail, slot)})
+			continue
+		}
+		// Whose secrets they are stays with what is pinned, whatever the configuration
+		// says later.
+		t.Fallback = t.Secret != "" || t.URLSecret != ""
+		w.mu.Lock()
+		w.fallbacks[i] = &t
+		w.mu.Unlock()
+	}
+	return waiting, nil
+}
+
+// slotOf gives the slot that a target of the configuration names, of two the one
+// that is not set; empty: it names none.
+func (w *ways) slotOf(ctx context.Context, t *event.ReplyTarget) (slot string) {
+	for _, name := range []string{t.Secret, t.URLSecret} {
+		if !w.cfg.Slotted(config.Ref{Secret: name}) {
+			continue
+		}
+		slot = name
+		if _, err := w.secrets(ctx, slots.Daemon, name, ""); err != nil {
+			return name
+		}
+	}
+	return slot
+}
+
 // owner says whose secrets a target names: those of the user of its session,
-// and of a fallback the daemon's.
+// and of a fallback the daemon's. One that an older version pinned does not say
+// that it was one: it is known by what the configuration has now.
 func (w *ways) owner(user string, t *event.ReplyTarget) string {
-	for i := range w.fallbacks {
-		if reflect.DeepEqual(*t, w.fallbacks[i]) {
+	if t.Fallback {
+		return slots.Daemon
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.fallbacks {
+		if f == nil {
+			continue
+		}
+		old := *f
+		old.Fallback = false
+		if reflect.DeepEqual(*t, old) {
 			return slots.Daemon
 		}
 	}
@@ -358,7 +426,7 @@ func refusedBy(p *problem.Error) delivery.Result {
 		r.Code, r.Permanent = "refused_hop_limit", true
 	case p.Kind == problem.Limited, p.Code == "session_busy":
 		r.Code = "throttled_" + p.Code
-	case p.Kind == problem.Unavailable, p.Kind == problem.Internal:
+	case p.Kind == problem.Unavailable, p.Kind == problem.Internal, p.Code == "secret_unavailable":
 	default:
 		r.Code, r.Permanent = "refused_"+p.Code, true
 	}

@@ -86,6 +86,7 @@ func TestRefusedBy(t *testing.T) {
 		{problem.New(problem.Limited, "queue_full", "x"), "throttled_queue_full", false},
 		{problem.New(problem.Conflict, "session_busy", "x"), "throttled_session_busy", false},
 		{problem.New(problem.Unavailable, "store_unavailable", "x"), "server_store_unavailable", false},
+		{problem.New(problem.Conflict, "secret_unavailable", "x"), "server_secret_unavailable", false}, // its fallback waits for a slot
 		{errors.New("anything"), "server_internal", false},
 	} {
 		if r := refusedBy(problem.Of(row.err)); r.Delivered || r.Code != row.code || r.Permanent != row.permanent {

@@ -5,6 +5,7 @@ import "strings"
 // ReplyTarget is where an answer goes. Secret and URLSecret are names of
 // secrets, never values; which members a type has is told by internal/replyto.
 type ReplyTarget struct {
+	Fallback  bool              `json:"fallback,omitzero"` // its secrets are the daemon's: it was targets.fallback at admission
 	Folder    string            `json:"folder,omitzero"`
 	Format    string            `json:"format,omitzero"`
 	From      string            `json:"from,omitzero"` // of a mail: the sender that its server had at admission

@@ -61,7 +61,7 @@ func given(t *event.ReplyTarget) []string {
 }
 
 // Of reads a target as a caller sends it. What only the daemon says of a target
-// (origin, from) is passed over, so that what was read can be sent back.
+// (origin, from, fallback) is passed over, so that what was read can be sent back.
 func Of(t *api.ReplyTarget) event.ReplyTarget {
 	return event.ReplyTarget{
 		Type: t.Type, URL: t.URL, Secret: t.Secret, Headers: t.Headers, URLSecret: t.URLSecret, Format: t.Format, Signing: t.Signing,
