@@ -19,20 +19,29 @@ const targetIDs = `WITH RECURSIVE ids(id) AS (
 	UNION ALL
 	SELECT (SELECT target_id FROM @.outbox WHERE target_id > ids.id AND true ORDER BY target_id LIMIT 1) FROM ids WHERE ids.id IS NOT NULL)`
 
+// allTargetIDs is targetIDs with the paused targets of which the ledger has nothing.
+const allTargetIDs = `WITH RECURSIVE ids(id) AS (
+	SELECT least((SELECT target_id FROM @.outbox WHERE target_id > $1 ORDER BY target_id LIMIT 1),
+		(SELECT target_id FROM @.targets WHERE n_paused = 1 AND target_id > $1 ORDER BY target_id LIMIT 1))
+	UNION ALL
+	SELECT least((SELECT target_id FROM @.outbox WHERE target_id > ids.id ORDER BY target_id LIMIT 1),
+		(SELECT target_id FROM @.targets WHERE n_paused = 1 AND target_id > ids.id ORDER BY target_id LIMIT 1)) FROM ids WHERE ids.id IS NOT NULL)`
+
 // targetQuery tells of a target by its id: what is pending and dead by the small
 // indexes of those, the rest by the delivery made last. What is in flight stands
 // within the first 64 of a lane: nothing that is not is ever begun, and nothing comes
-// before what is.
-const targetQuery = `SELECT last.target_id, last.user_id, last.type,
-	(SELECT count(*) FROM @.outbox p WHERE p.target_id = last.target_id AND p.status = '` + outbox.Pending + `'),
-	(SELECT count(*) FROM @.outbox d WHERE d.target_id = last.target_id AND d.status = '` + outbox.DeadLettered + `'),
-	coalesce(first.created_at, ''), coalesce(first.next_at, ''), last.delivery_id, last.created_at, last.status, last.last_code,
-	coalesce(first.last_at, ''), (SELECT count(*) FROM (SELECT n_open FROM @.outbox f WHERE f.target_id = last.target_id AND f.status = 'pending' ORDER BY f.lane_seq LIMIT 64) x WHERE x.n_open > 0),
+// before what is. Each join is a search for one id, which keeps the order of the walk,
+// and the walk as short as the page.
+const targetQuery = `SELECT ids.id, coalesce(last.user_id, s.user_id), coalesce(last.type, s.type),
+	(SELECT count(*) FROM @.outbox p WHERE p.target_id = ids.id AND p.status = '` + outbox.Pending + `'),
+	(SELECT count(*) FROM @.outbox d WHERE d.target_id = ids.id AND d.status = '` + outbox.DeadLettered + `'),
+	coalesce(first.created_at, ''), coalesce(first.next_at, ''), coalesce(last.delivery_id, ''), coalesce(last.created_at, ''), coalesce(last.status, ''), coalesce(last.last_code, ''),
+	coalesce(first.last_at, ''), (SELECT count(*) FROM (SELECT n_open FROM @.outbox f WHERE f.target_id = ids.id AND f.status = 'pending' ORDER BY f.lane_seq LIMIT 64) x WHERE x.n_open > 0),
 	` + stateColumns + `
 	FROM ids
-	CROSS JOIN LATERAL (SELECT * FROM @.outbox WHERE target_id = ids.id ORDER BY created_at DESC, delivery_id DESC LIMIT 1) last
+	LEFT JOIN LATERAL (SELECT * FROM @.outbox WHERE target_id = ids.id ORDER BY created_at DESC, delivery_id DESC LIMIT 1) last ON true
 	LEFT JOIN LATERAL (SELECT * FROM @.outbox WHERE target_id = ids.id AND status = '` + outbox.Pending + `' ORDER BY lane_seq LIMIT 1) first ON true
-	LEFT JOIN @.targets s ON s.target_id = last.target_id`
+	LEFT JOIN LATERAL (SELECT * FROM @.targets WHERE target_id = ids.id LIMIT 1) s ON true`
 
 func targetDest(r *eventlog.TargetRow) []any {
 	return append([]any{&r.ID, &r.UserID, &r.Type, &r.Pending, &r.DeadLettered, &r.OldestPending, &r.NextAt,
@@ -41,7 +50,7 @@ func targetDest(r *eventlog.TargetRow) []any {
 
 // Target implements eventlog.Views.
 func (s *Store) Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error) {
-	return one(ctx, s, "read target", "WITH ids(id) AS (SELECT $1::text) "+targetQuery, []any{string(id)}, targetDest)
+	return one(ctx, s, "read target", "WITH ids(id) AS (SELECT $1::text) "+targetQuery+" WHERE last.target_id IS NOT NULL", []any{string(id)}, targetDest)
 }
 
 // targetList is the query of one page of targets.
@@ -58,12 +67,13 @@ func targetList(f eventlog.TargetFilter, p eventlog.Page) (text string, args []a
 	walk := targetIDs
 	switch f.Status {
 	case "":
+		walk = allTargetIDs
 	case outbox.Pending, outbox.DeadLettered: // the condition of an index
 		walk = strings.ReplaceAll(walk, "AND true", "AND status = '"+f.Status+"'")
 	default:
 		return "", nil, 0, problem.New(problem.Invalid, "invalid_parameter", "status must be pending or dead_lettered")
 	}
-	text = walk + " " + targetQuery + " WHERE ($2 = '' OR last.user_id = $2) AND ($3 = '' OR last.type = $3) LIMIT $4"
+	text = walk + " " + targetQuery + " WHERE (last.target_id IS NOT NULL OR s.n_paused = 1) AND ($2 = '' OR coalesce(last.user_id, s.user_id) = $2) AND ($3 = '' OR coalesce(last.type, s.type) = $3) LIMIT $4"
 	return text, []any{after, f.UserID, f.Type, limit + 1}, limit, nil
 }
 

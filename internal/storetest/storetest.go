@@ -121,6 +121,7 @@ func Run(t *testing.T, open Opener) {
 		{"replays and expiry", testLetters},
 		{"jobs", testJobs},
 		{"target view", testTargets},
+		{"paused targets of which nothing is left", testEmptyTargets},
 		{"a look into a lane", testAhead},
 		{"an open delivery comes with its body", testAheadOpen},
 		{"attempts, and how targets fare", testAttempts},

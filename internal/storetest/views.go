@@ -209,6 +209,46 @@ func testTargets(t *testing.T, s *suite) {
 	}
 }
 
+// A paused target of which the ledger has nothing any more is listed all the same,
+// among the others; one that is not paused is not.
+func testEmptyTargets(t *testing.T, s *suite) {
+	id := s.session("ann")
+	var targets []string
+	for i := range 8 {
+		target := event.TargetIDFor("ann", "webhook", fmt.Sprint(i))
+		d := s.enqueue(id, s.run("ann", id), target)
+		s.must(command(target.Stream(), draft("ann", id, "run_1", &event.DeliveryDelivered{DeliveryID: d})))
+		if i%2 == 0 {
+			s.must(command(target.Stream(), draft("ann", "", "", &event.TargetPaused{Actor: "ann", Code: event.PausedByRequest, Reason: "it moves"})))
+		}
+		if i >= 4 {
+			s.must(command(target.Stream(), draft("ann", "", "", &event.DeliveryExpired{Deliveries: []event.DeliveryID{d}})))
+		}
+		if i < 4 || i%2 == 0 {
+			targets = append(targets, string(target))
+		}
+	}
+	slices.Sort(targets)
+	for f, want := range map[eventlog.TargetFilter][]string{
+		{}: targets, {UserID: "ann", Type: "webhook"}: targets, {UserID: "ben"}: nil, {Type: "file"}: nil, {Status: "pending"}: nil,
+	} {
+		for _, limit := range []int{1, 2, 100} {
+			got := ids(t, limit, func(p eventlog.Page) ([]string, string, error) {
+				rows, next, err := s.Targets(t.Context(), f, p)
+				for i := range rows {
+					if r := &rows[i]; r.UserID != "ann" || r.Type != "webhook" || r.State.ID != r.ID {
+						t.Errorf("%+v", r)
+					}
+				}
+				return collect(rows, func(r eventlog.TargetRow) string { return string(r.ID) }), next, err
+			}, func() {})
+			if !slices.Equal(got, want) {
+				t.Errorf("%+v by %d: %v, want %v", f, limit, got, want)
+			}
+		}
+	}
+}
+
 // ids pages through a list and gives the ids in its order.
 func ids(t *testing.T, limit int, list func(eventlog.Page) ([]string, string, error), between func()) []string {
 	t.Helper()
