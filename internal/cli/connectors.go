@@ -77,7 +77,12 @@ func (a *app) testConnectorCommand() *cobra.Command {
 			}
 			show := a.tellTest
 			if a.json {
-				show = func(t *api.ConnectorTest) error { return a.print(t) }
+				show = func(t *api.ConnectorTest) error {
+					if t.Authentication != believed {
+						fmt.Fprintln(a.err, clean("the sender is not proven: "+outcomeOf(t)))
+					}
+					return a.print(t)
+				}
 			}
 			if err := show(t); err != nil || t.Outcome != api.InboundRefused {
 				return err
@@ -107,6 +112,18 @@ func readEvent(file string, in io.Reader) ([]byte, error) {
 	return body, err
 }
 
+// believed is what a test says of a sender that proves who it is.
+const believed = "ok"
+
+// outcomeOf says what would come of an event: from the sender as it is, and from one
+// that proves who it is.
+func outcomeOf(t *api.ConnectorTest) string {
+	if t.Authentication == believed {
+		return t.Outcome
+	}
+	return "401 sender_unknown as it is sent here; from a sender that proves itself: " + t.Outcome
+}
+
 // tellTest tells what would be made of an event, for people.
 func (a *app) tellTest(t *api.ConnectorTest) error {
 	w := tabwriter.NewWriter(a.out, 0, 4, 2, ' ', 0)
@@ -115,10 +132,14 @@ func (a *app) tellTest(t *api.ConnectorTest) error {
 			fmt.Fprintf(w, "%s\t%s\n", name, clean(value))
 		}
 	}
-	line("sender", t.Authentication)
+	if t.Authentication == believed {
+		line("sender", believed)
+	} else {
+		line("sender", "not proven: "+t.Authentication)
+	}
 	line("event", t.Event)
 	line("event id", t.EventID)
-	line("outcome", t.Outcome)
+	line("outcome", outcomeOf(t))
 	line("why", t.Reason)
 	if p := t.Problem; p != nil {
 		line("why", p.Detail+" ("+p.Code+")")
