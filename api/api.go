@@ -334,6 +334,9 @@ type Target struct {
 	HeldUntil   *time.Time `json:"held_until,omitempty"`
 	Paused      *Pause     `json:"paused,omitempty"`
 	LastFailure *Failure   `json:"last_failure,omitempty"`
+	// Unchanged, in the answer to a change: the target was so already, and the reason
+	// that came with the change is kept nowhere.
+	Unchanged bool `json:"unchanged,omitempty"`
 }
 
 // List is a page. NextCursor is empty on the last one.

@@ -66,10 +66,29 @@ func (a *app) changeTargetCommand(use, short string, do func(*client.Client, con
 			if err != nil {
 				return err
 			}
+			if t.Unchanged {
+				return a.say(t, "%s\n", alreadySo(t))
+			}
 			return a.say(t, said, t.ID)
 		})}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	return cmd
+}
+
+// alreadySo says why a change of a target changed nothing.
+func alreadySo(t *api.Target) string {
+	if t.Paused == nil {
+		return t.ID + " was not paused; nothing changed"
+	}
+	return clean(t.ID + " was paused already, " + pausedBy(t.Paused) + "; that stays, and no other reason is kept")
+}
+
+func pausedBy(p *api.Pause) string {
+	why := "a person wants it so"
+	if p.Code != "requested" {
+		why = "it answered that it is gone (410)"
+	}
+	return fmt.Sprintf("since %s, by %s: %s", stamp(p.At), or(p.By, "the receiver's word"), or(p.Reason, why))
 }
 
 // maxReceiver is how much of a receiver's address a table shows, in runes.
@@ -88,11 +107,7 @@ func (a *app) showTarget(t *api.Target) error {
 		line("receiver", "%s", or(t.Receiver, "-"))
 		line("state", "%s", targetState(t))
 		if p := t.Paused; p != nil {
-			why := "a person wants it so"
-			if p.Code != "requested" {
-				why = "it answered that it is gone (410)"
-			}
-			line("paused", "since %s, by %s: %s", stamp(p.At), or(p.By, "the receiver's word"), or(p.Reason, why))
+			line("paused", "%s", pausedBy(p))
 		}
 		line("failures", "%d in a row", t.Failures)
 		if t.OpenUntil != nil {

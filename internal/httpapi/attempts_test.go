@@ -111,18 +111,20 @@ func TestTargetsChange(t *testing.T) {
 	if got.Circuit != api.CircuitOpen || got.Failures != 5 || got.OpenUntil == nil || got.HeldUntil == nil || got.Blocked != before-1 || got.LastFailure.Class != "server" || got.NextAt.Year() != 2099 {
 		t.Errorf("%+v", got)
 	}
-	for range 2 {
+	for i := range 2 {
 		got = into[api.Target](w.do("POST", at+"/pause", w.admin, `{"reason":"it moves"}`).want(200))
-		if got.Paused == nil || got.Paused.Code != event.PausedByRequest || got.Paused.Reason != "it moves" || got.Blocked != before || got.NextAt != nil {
+		if got.Unchanged != (i > 0) || got.Paused == nil || got.Paused.Code != event.PausedByRequest || got.Paused.Reason != "it moves" || got.Blocked != before || got.NextAt != nil {
 			t.Errorf("%+v %+v", got, got.Paused)
 		}
-		w.do("POST", at+"/pause", w.admin, `{"reason":"again"}`).want(200)
+		if got := into[api.Target](w.do("POST", at+"/pause", w.admin, `{"reason":"again"}`).want(200)); !got.Unchanged || got.Paused.Reason != "it moves" {
+			t.Errorf("paused again: %+v", got)
+		}
 	}
 	if got = into[api.Target](w.do("POST", at+"/reset", w.admin, nil).want(200)); got.Paused == nil || got.Circuit != api.CircuitClosed || got.Failures != 0 || got.HeldUntil != nil {
 		t.Errorf("%+v", got)
 	}
-	for range 2 {
-		if got = into[api.Target](w.do("POST", at+"/resume", w.admin, `{}`).want(200)); got.Paused != nil || got.NextAt == nil || got.NextAt.Year() == 2099 {
+	for i := range 2 {
+		if got = into[api.Target](w.do("POST", at+"/resume", w.admin, `{}`).want(200)); got.Unchanged != (i > 0) || got.Paused != nil || got.NextAt == nil || got.NextAt.Year() == 2099 {
 			t.Errorf("%+v", got)
 		}
 	}

@@ -216,6 +216,7 @@ var descriptions = map[string]string{
 	"Target.oldest_pending_at":      "OldestPendingAt is when the first delivery of the lane was made, NextAt when it is due; absent: none is pending.",
 	"Target.pending":                "deliveries that wait in its lane",
 	"Target.receiver":               "Receiver is who it is: the URL, or what the target names. Absent when the session of its last delivery was erased, or the delivery is not listed any more.",
+	"Target.unchanged":              "Unchanged, in the answer to a change: the target was so already, and the reason that came with the change is kept nowhere.",
 	"TargetTest":                    "TargetTest is what came of a test delivery.",
 	"TargetTest.code":               "stable word for what went wrong",
 	"TargetTest.excerpt":            "Excerpt is the beginning of what the receiver answered; it is not stored.",

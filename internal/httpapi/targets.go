@@ -33,16 +33,22 @@ func targetRoutes() []route {
 }
 
 // changeTarget makes the action of a command to a target.
-func changeTarget(do func(*admission.Admission, context.Context, admission.Caller, eventlog.TargetState, string) error) func(*call, *api.ChangeTarget) error {
+func changeTarget(do func(*admission.Admission, context.Context, admission.Caller, eventlog.TargetState, string) (bool, error)) func(*call, *api.ChangeTarget) error {
 	return func(c *call, req *api.ChangeTarget) error {
 		row, err := c.cfg.Admission.FindTarget(c.ctx(), c.who.Caller, event.TargetID(c.r.PathValue("target")))
 		if err != nil {
 			return err
 		}
-		if err := do(c.cfg.Admission, c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+		changed, err := do(c.cfg.Admission, c.ctx(), c.who.Caller, row, req.Reason)
+		if err != nil {
 			return err
 		}
-		return getTarget(c)
+		out, err := c.pathTarget()
+		if err != nil {
+			return err
+		}
+		out.Unchanged = !changed
+		return c.json(http.StatusOK, out)
 	}
 }
 
@@ -159,9 +165,17 @@ func listTargets(c *call) error {
 	return c.json(http.StatusOK, out)
 }
 
-// getTarget shows a target also when the ledger has nothing of it: a pause, or what
-// a test began, stays when the last delivery leaves.
 func getTarget(c *call) error {
+	out, err := c.pathTarget()
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, out)
+}
+
+// pathTarget gives the target of the path, also when the ledger has nothing of it: a
+// pause, or what a test began, stays when the last delivery leaves.
+func (c *call) pathTarget() (api.Target, error) {
 	row, err := c.cfg.Store.Target(c.ctx(), event.TargetID(c.r.PathValue("target")))
 	if errors.Is(err, eventlog.ErrNotFound) {
 		row = eventlog.TargetRow{}
@@ -169,14 +183,10 @@ func getTarget(c *call) error {
 		row.ID, row.UserID, row.Type = row.State.ID, row.State.UserID, row.State.Type
 	}
 	if errors.Is(err, eventlog.ErrNotFound) || err == nil && !c.who.Sees(row.UserID) { // I-34
-		return problem.New(problem.NotFound, "target_not_found", "there is no such target")
+		return api.Target{}, problem.New(problem.NotFound, "target_not_found", "there is no such target")
 	}
 	if err != nil {
-		return err
+		return api.Target{}, err
 	}
-	out, err := c.target(&row)
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, out)
+	return c.target(&row)
 }
