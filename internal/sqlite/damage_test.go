@@ -97,11 +97,12 @@ func TestDamageIsRefused(t *testing.T) {
 		do   func(t *testing.T, dir string)
 		want string
 	}{
-		"head":            {inDB(overwrite(0, 16, 0)), "does not begin as an SQLite database"},
-		"size of pages":   {inDB(overwrite(16, 2, 0x77)), "size of pages"},
-		"list of tables":  {inDB(overwrite(100, 2000, 0xff)), "cannot be read"},
-		"a page":          {inDB(func(b []byte) []byte { return overwrite(len(b)/8192*4096, 4096, 0xa5)(b) }), "damaged"},
-		"half a page":     {inDB(func(b []byte) []byte { return overwrite(len(b)/8192*4096, 600, 0)(b) }), "damaged"},
+		"head":           {inDB(overwrite(0, 16, 0)), "does not begin as an SQLite database"},
+		"size of pages":  {inDB(overwrite(16, 2, 0x77)), "size of pages"},
+		"list of tables": {inDB(overwrite(100, 2000, 0xff)), "cannot be read"},
+		// Three quarters in, since the list of tables is before that.
+		"a page":          {inDB(func(b []byte) []byte { return overwrite(len(b)*3/16384*4096, 4096, 0xa5)(b) }), "damaged"},
+		"half a page":     {inDB(func(b []byte) []byte { return overwrite(len(b)*3/16384*4096, 600, 0)(b) }), "damaged"},
 		"cut in half":     {inDB(func(b []byte) []byte { return b[:len(b)/8192*4096] }), "was cut"},
 		"cut in a page":   {inDB(func(b []byte) []byte { return b[:len(b)-1000] }), "was cut"},
 		"cut to nothing":  {inDB(func([]byte) []byte { return nil }), "it is empty"},
