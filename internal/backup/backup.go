@@ -29,6 +29,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -268,7 +269,7 @@ func verify(ctx context.Context, dir string, progress func(string, int64, int64)
 		f := report.Findings[0]
 		return nil, refuse("the database does not hold what it should, so that a backup of it is of no use (%d findings; the first: %s: %s): run holdfast verify", len(report.Findings)+report.More, f.Where, f.Text)
 	}
-	for _, name := range []string{"holdfast.lock", sqlite.DatabaseFile + "-shm", sqlite.DatabaseFile + "-wal"} {
+	for _, name := range []string{dirlock.File, sqlite.MadeFile, sqlite.DatabaseFile + "-shm", sqlite.DatabaseFile + "-wal"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}

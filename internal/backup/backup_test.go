@@ -267,6 +267,9 @@ func TestRefused(t *testing.T) {
 	if _, err := Make(t.Context(), Options{DataDir: dir, To: to}); err != nil {
 		t.Fatal(err)
 	}
+	if list, err := os.ReadDir(to); err != nil || len(list) != 2 {
+		t.Errorf("a backup holds %v, %v", list, err)
+	}
 	if _, err := Make(t.Context(), Options{DataDir: dir, To: to}); !isRefused(err, "is there already") {
 		t.Errorf("over another backup: %v", err)
 	}
@@ -313,9 +316,16 @@ func TestRefused(t *testing.T) {
 		if _, err := Restore(t.Context(), RestoreOptions{Stream: bytes.NewReader(v.data), DataDir: again}); !isRefused(err, v.want) {
 			t.Errorf("%s: %v, want %q", name, err, v.want)
 		}
-		if left, _ := os.ReadDir(again); len(left) != 0 {
-			t.Errorf("%s: %v is left", name, left)
+		if left, err := os.ReadDir(again); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v is left, %v", name, left, err)
 		}
+	}
+	given := t.TempDir() // a directory that was there stays, empty
+	if _, err := Restore(t.Context(), RestoreOptions{Stream: bytes.NewReader(b.Bytes()[:b.Len()/2]), DataDir: given}); !isRefused(err, "was cut") {
+		t.Errorf("into an empty directory: %v", err)
+	}
+	if left, err := os.ReadDir(given); err != nil || len(left) != 0 {
+		t.Errorf("of an empty directory %v is left, %v", left, err)
 	}
 	os.Remove(filepath.Join(to, ManifestFile))
 	if _, err := Restore(t.Context(), RestoreOptions{From: to, DataDir: filepath.Join(t.TempDir(), "x")}); !isRefused(err, "no backup, or one that was cut") {
@@ -340,6 +350,9 @@ func TestReleaseAndTokens(t *testing.T) {
 		r, err := Restore(t.Context(), RestoreOptions{From: to, DataDir: again, DropTokens: drop})
 		if err != nil || !r.Held {
 			t.Fatalf("%+v, %v", r, err)
+		}
+		if _, err := os.Stat(filepath.Join(again, sqlite.MadeFile)); err != nil {
+			t.Errorf("a restored directory does not say that it holds a database: %v", err)
 		}
 		if list, err := whole(t, again).ListTokens(t.Context()); err != nil || len(list) != tokens {
 			t.Errorf("%d tokens, %v", len(list), err)

@@ -341,6 +341,16 @@ func TestDaemon(t *testing.T) {
 	want(t, Examine(t.Context(), in), "database", Warn, "an older version of holdfast has written it")
 	in.RowsVersion = eventlog.RowsVersion - 1
 	want(t, Examine(t.Context(), in), "database", Fail, "a newer version of holdfast has written it")
+	if err := os.Remove(filepath.Join(cfg.Path(cfg.DataDir), sqlite.DatabaseFile)); err != nil {
+		t.Fatal(err)
+	}
+	found = examine(t, Input{Config: cfg})
+	want(t, found, "database", Fail, "holdfast.db: the file is not there, and the directory once held it")
+	for _, f := range found {
+		if f.Check == "database" && (!strings.Contains(f.Do, "restore a backup") || !strings.Contains(f.Do, "move this directory away")) {
+			t.Errorf("what to do: %s", f.Do)
+		}
+	}
 }
 
 func wireClient() *wire.Client {
