@@ -333,6 +333,34 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A file that came to the name of the backup while that was made stays as it is. // C70
+func TestNameTakenMeanwhile(t *testing.T) {
+	dir, folder := source(t, 20), t.TempDir()
+	to := filepath.Join(folder, "b.tar")
+	_, err := Make(t.Context(), Options{DataDir: dir, To: to, Tar: true, Progress: func(what string, _, _ int64) {
+		if what == "writing" {
+			if err := os.WriteFile(to, []byte("another's"), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	if !isRefused(err, "came while the backup was made") {
+		t.Errorf("over a file that came meanwhile: %v", err)
+	}
+	if data, err := os.ReadFile(to); err != nil || string(data) != "another's" {
+		t.Errorf("the file is %.20q now, %v", data, err)
+	}
+	if _, err := Make(t.Context(), Options{DataDir: dir, To: to + "2", Tar: true}); err != nil {
+		t.Error(err)
+	}
+	if err := giveName(filepath.Join(folder, "none"), to+"3"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a name for nothing: %v", err)
+	}
+	if list, err := os.ReadDir(folder); err != nil || len(list) != 2 {
+		t.Errorf("left behind: %v, %v", list, err)
+	}
+}
+
 // A restored directory waits until it is released; dropped tokens are gone.
 func TestReleaseAndTokens(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
