@@ -143,7 +143,7 @@ var codes = map[string]code{
 	"token_not_found":                    {[]int{404}, "There is no such token that the caller may see."},
 	"token_required":                     {[]int{401}, "No token was sent."},
 	"too_many_reply_targets":             {[]int{413}, "There are too many reply targets."},
-	"too_many_streams":                   {[]int{429}, "`limits.streams` streams and waits are open."},
+	"too_many_streams":                   {[]int{429}, "`limits.streams` streams and waits are open, or four fifths of them by this token alone."},
 	"too_many_uploads":                   {[]int{429}, "Too many files are handed in, or read back, at once."},
 	"too_many_tools":                     {[]int{413}, "There are too many tools."},
 	"unknown_parameter":                  {[]int{400}, "The operation has no such query parameter; the detail names those it has."},
