@@ -40,6 +40,7 @@ type Store interface {
 	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error)
 	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
 	Job(ctx context.Context, id event.JobID) (eventlog.JobRow, error)
+	Jobs(ctx context.Context, f eventlog.JobFilter, p eventlog.Page) ([]eventlog.JobRow, string, error)
 	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
 	TargetState(ctx context.Context, id event.TargetID) (eventlog.TargetState, error)
 	PutAsset(ctx context.Context, a eventlog.AssetRow, data []byte, quota int64) (eventlog.AssetRow, bool, error)
@@ -90,6 +91,7 @@ type Limits struct {
 	UserAssetBytes    int64         // of all assets of one user
 	ParallelTools     int           // calls of one turn that run at once, captured by each run; 0: the rules' default
 	PlanTime          time.Duration // for which the plan of a bulk replay can be started
+	OpenPlans         int           // of bulk replays, that can be started now
 	Hops              int           // how many runs may answer into a session, one after the other
 	QueuedRuns        int           // of one session, not at their end; a bound that concurrent submissions may pass by their number
 }
@@ -109,6 +111,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.ReplyTargets, 8)
 	def(&l.QueuedRuns, 1000)
 	def(&l.Hops, 8)
+	def(&l.OpenPlans, 100)
 	if l.PlanTime == 0 {
 		l.PlanTime = 15 * time.Minute
 	}
@@ -135,6 +138,8 @@ type Admission struct {
 	stopped atomic.Bool
 	tests   chan struct{} // test deliveries in flight
 
+	planning chan struct{} // an element while a plan is made
+
 	mu       sync.Mutex
 	inputs   map[string]*contract.Schema // compiled input contracts, by rendered schema
 	toolsets map[string]*toolset         // what runs capture, by the session's choice
@@ -156,7 +161,7 @@ func New(cfg Config) *Admission {
 	if cfg.Takes == nil {
 		cfg.Takes = func(_ event.Route, media string) bool { return llm.Capabilities{}.Takes(media) }
 	}
-	return &Admission{cfg: cfg, tests: make(chan struct{}, maxTests), inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
+	return &Admission{cfg: cfg, tests: make(chan struct{}, maxTests), planning: make(chan struct{}, 1), inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
 }
 
 // Stop ends intake: no session and no run is taken from now on. What exists

@@ -177,6 +177,15 @@ func (a *Admission) PlanReplay(ctx context.Context, c Caller, req *api.ReplayDel
 	if err != nil {
 		return p, err
 	}
+	select {
+	case a.planning <- struct{}{}: // so that many at once do not pass the bound
+		defer func() { <-a.planning }()
+	case <-ctx.Done():
+		return p, ctx.Err()
+	}
+	if err := a.roomForPlan(ctx, c, now); err != nil {
+		return p, err
+	}
 	id, err := event.NewJobID(a.cfg.Random)
 	if err != nil {
 		return p, err
@@ -194,6 +203,31 @@ func (a *Admission) PlanReplay(ctx context.Context, c Caller, req *api.ReplayDel
 	}
 	p.Job, err = a.cfg.Store.Job(ctx, id)
 	return p, err
+}
+
+// roomForPlan bounds the plans that can be started, each of which has its set in the
+// log. One caller has four fifths of them at most. It reads those of the last PlanTime
+// alone, and of these as many as there may be.
+func (a *Admission) roomForPlan(ctx context.Context, c Caller, now time.Time) error {
+	most := a.cfg.Limits.OpenPlans
+	rows, _, err := a.cfg.Store.Jobs(ctx, eventlog.JobFilter{Status: job.Planned, Range: eventlog.Range{Since: now.Add(-a.cfg.Limits.PlanTime)}}, eventlog.Page{Limit: most})
+	if err != nil {
+		return err
+	}
+	open, own := 0, 0
+	for i := range rows {
+		if rows[i].ExpiresAt <= event.FormatTime(now) {
+			continue
+		}
+		if open++; rows[i].Actor == c.Actor {
+			own++
+		}
+	}
+	if open >= most || own >= most-most/5 {
+		return problem.New(problem.Limited, "too_many_plans", "%d plans of bulk replays are open, %d of them of this caller, and delivery.open_plans is %d, of which one caller has four fifths: "+
+			"start or cancel one, or let it expire", open, own, most)
+	}
+	return nil
 }
 
 func hashOf(token string) string {

@@ -29,6 +29,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/diskfs"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -268,7 +269,7 @@ func verify(ctx context.Context, dir string, progress func(string, int64, int64)
 		f := report.Findings[0]
 		return nil, refuse("the database does not hold what it should, so that a backup of it is of no use (%d findings; the first: %s: %s): run holdfast verify", len(report.Findings)+report.More, f.Where, f.Text)
 	}
-	for _, name := range []string{"holdfast.lock", sqlite.DatabaseFile + "-shm", sqlite.DatabaseFile + "-wal"} {
+	for _, name := range []string{dirlock.File, sqlite.MadeFile, sqlite.DatabaseFile + "-shm", sqlite.DatabaseFile + "-wal"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
@@ -350,22 +351,43 @@ func (m *Manifest) names() []string {
 	return list
 }
 
-// writeFile writes the tar under another name first.
+// writeFile writes the tar under another name first, which it gets in addition: a file
+// that came there meanwhile is not written over.
 func (o *Options) writeFile(ctx context.Context, place string, m *Manifest) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(abs(o.To)), "."+filepath.Base(o.To)+".partial-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
+	defer os.Remove(f.Name())
 	err = writeTar(ctx, f, place, m, o.Progress)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(f.Name(), o.To), syncDir(filepath.Dir(abs(o.To))))
+	if err := giveName(f.Name(), o.To); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(abs(o.To)))
+}
+
+// giveName gives a file a name that nothing has.
+func giveName(from, to string) error {
+	err := os.Link(from, to)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, os.ErrExist) { // a disk without links: the name is taken, and then the file put under it
+		var taken *os.File
+		if taken, err = os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+			if err = errors.Join(taken.Close(), os.Rename(from, to)); err != nil {
+				os.Remove(to)
+			}
+			return err
+		}
+	}
+	if errors.Is(err, os.ErrExist) {
+		return refuse("%s came while the backup was made; a backup is never written over something", to)
+	}
+	return err
 }
 
 // carry copies a backup that was made elsewhere to its directory.

@@ -267,6 +267,9 @@ func TestRefused(t *testing.T) {
 	if _, err := Make(t.Context(), Options{DataDir: dir, To: to}); err != nil {
 		t.Fatal(err)
 	}
+	if list, err := os.ReadDir(to); err != nil || len(list) != 2 {
+		t.Errorf("a backup holds %v, %v", list, err)
+	}
 	if _, err := Make(t.Context(), Options{DataDir: dir, To: to}); !isRefused(err, "is there already") {
 		t.Errorf("over another backup: %v", err)
 	}
@@ -313,13 +316,48 @@ func TestRefused(t *testing.T) {
 		if _, err := Restore(t.Context(), RestoreOptions{Stream: bytes.NewReader(v.data), DataDir: again}); !isRefused(err, v.want) {
 			t.Errorf("%s: %v, want %q", name, err, v.want)
 		}
-		if left, _ := os.ReadDir(again); len(left) != 0 {
-			t.Errorf("%s: %v is left", name, left)
+		if left, err := os.ReadDir(again); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v is left, %v", name, left, err)
 		}
+	}
+	given := t.TempDir() // a directory that was there stays, empty
+	if _, err := Restore(t.Context(), RestoreOptions{Stream: bytes.NewReader(b.Bytes()[:b.Len()/2]), DataDir: given}); !isRefused(err, "was cut") {
+		t.Errorf("into an empty directory: %v", err)
+	}
+	if left, err := os.ReadDir(given); err != nil || len(left) != 0 {
+		t.Errorf("of an empty directory %v is left, %v", left, err)
 	}
 	os.Remove(filepath.Join(to, ManifestFile))
 	if _, err := Restore(t.Context(), RestoreOptions{From: to, DataDir: filepath.Join(t.TempDir(), "x")}); !isRefused(err, "no backup, or one that was cut") {
 		t.Errorf("a directory without its manifest: %v", err)
+	}
+}
+
+// A file that came to the name of the backup while that was made stays as it is. // C70
+func TestNameTakenMeanwhile(t *testing.T) {
+	dir, folder := source(t, 20), t.TempDir()
+	to := filepath.Join(folder, "b.tar")
+	_, err := Make(t.Context(), Options{DataDir: dir, To: to, Tar: true, Progress: func(what string, _, _ int64) {
+		if what == "writing" {
+			if err := os.WriteFile(to, []byte("another's"), 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	if !isRefused(err, "came while the backup was made") {
+		t.Errorf("over a file that came meanwhile: %v", err)
+	}
+	if data, err := os.ReadFile(to); err != nil || string(data) != "another's" {
+		t.Errorf("the file is %.20q now, %v", data, err)
+	}
+	if _, err := Make(t.Context(), Options{DataDir: dir, To: to + "2", Tar: true}); err != nil {
+		t.Error(err)
+	}
+	if err := giveName(filepath.Join(folder, "none"), to+"3"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a name for nothing: %v", err)
+	}
+	if list, err := os.ReadDir(folder); err != nil || len(list) != 2 {
+		t.Errorf("left behind: %v, %v", list, err)
 	}
 }
 
@@ -340,6 +378,9 @@ func TestReleaseAndTokens(t *testing.T) {
 		r, err := Restore(t.Context(), RestoreOptions{From: to, DataDir: again, DropTokens: drop})
 		if err != nil || !r.Held {
 			t.Fatalf("%+v, %v", r, err)
+		}
+		if _, err := os.Stat(filepath.Join(again, sqlite.MadeFile)); err != nil {
+			t.Errorf("a restored directory does not say that it holds a database: %v", err)
 		}
 		if list, err := whole(t, again).ListTokens(t.Context()); err != nil || len(list) != tokens {
 			t.Errorf("%d tokens, %v", len(list), err)

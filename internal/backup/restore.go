@@ -51,6 +51,7 @@ type Restored struct {
 
 // Restore makes a data directory of a backup: an empty one, or one that is not
 // there yet. The database gets its name as the last thing, when it was found whole.
+// When it fails, a directory that it made is gone again.
 func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	r.Missing = []string{}
 	if o.Progress == nil {
@@ -59,9 +60,15 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	if err := diskfs.Refuse(o.DataDir); err != nil {
 		return r, err
 	}
+	_, absent := os.Lstat(o.DataDir)
 	if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
 		return r, err
 	}
+	defer func() {
+		if err != nil && errors.Is(absent, os.ErrNotExist) { // not while anything is in it
+			os.Remove(o.DataDir)
+		}
+	}()
 	entries, err := os.ReadDir(o.DataDir)
 	if err != nil {
 		return r, err
@@ -80,7 +87,7 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	}
 	defer func() {
 		if err != nil { // a directory that was cut is told by this folder, so that it goes last
-			for _, name := range append(slices.Clone(SecretFiles), headroom.RestoredFile) {
+			for _, name := range append(slices.Clone(SecretFiles), headroom.RestoredFile, sqlite.MadeFile) {
 				os.Remove(filepath.Join(o.DataDir, name))
 			}
 		}
@@ -317,6 +324,9 @@ func (o *RestoreOptions) settle(place string, secrets map[string][]byte, r *Rest
 		if err := writePrivate(filepath.Join(o.DataDir, headroom.RestoredFile), append(text, '\n')); err != nil {
 			return err
 		}
+	}
+	if err := sqlite.Mark(o.DataDir); err != nil {
+		return err
 	}
 	if err := os.Rename(filepath.Join(place, sqlite.DatabaseFile), filepath.Join(o.DataDir, sqlite.DatabaseFile)); err != nil {
 		return err

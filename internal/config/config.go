@@ -432,7 +432,8 @@ type Limits struct {
 	// what it was sent within half as long again. Default 10s.
 	StreamWrite Duration `yaml:"stream_write"`
 	// Streams is how many event streams and waits are open at once, each some
-	// 40 KiB and one open file of the process. Default 20000.
+	// 40 KiB and one open file of the process. One token has four fifths of them at
+	// most. Default 20000.
 	Streams int `yaml:"streams"`
 	// Requests is how many requests are answered at once, beside streams and waits;
 	// others are told to come again (429). Default 1024.

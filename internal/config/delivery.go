@@ -58,6 +58,10 @@ type Delivery struct {
 	// PlanTime is how long the plan of a bulk replay can be started. At most 24h.
 	// Default 15m.
 	PlanTime Duration `yaml:"plan_time"`
+	// OpenPlans is how many plans of bulk replays are open at once: not started, not
+	// cancelled, not expired. One caller has four fifths of them at most. At most
+	// 200. Default 100.
+	OpenPlans int `yaml:"open_plans"`
 	// Retention is how long the ledger keeps what is settled.
 	Retention Retention `yaml:"retention"`
 }

@@ -23,6 +23,7 @@ func (d *Delivery) checkLetters() *Error {
 	const most = int64(87600 * time.Hour)
 	for _, n := range []bound{
 		{"replay_rate", int64(d.ReplayRate), 1000, false}, {"plan_time", int64(d.PlanTime), int64(24 * time.Hour), true},
+		{"open_plans", int64(d.OpenPlans), 200, false},
 		{"retention.delivered", int64(d.Retention.Delivered), most, true}, {"retention.resolved", int64(d.Retention.Resolved), most, true},
 		{"retention.jobs", int64(d.Retention.Jobs), most, true},
 	} {

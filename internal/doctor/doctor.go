@@ -137,8 +137,11 @@ func (p *patient) database(ctx context.Context) {
 	var err error
 	p.glance, err = sqlite.Look(ctx, p.dir)
 	g := &p.glance
+	var damaged *sqlite.DamagedError
 	switch {
-	case errors.As(err, new(*sqlite.DamagedError)):
+	case errors.As(err, &damaged) && !g.Exists:
+		p.add("database", Fail, damaged.Advice(), "%s: %s", sqlite.DatabaseFile, damaged.What)
+	case damaged != nil:
 		p.add("database", Fail, "keep the directory as it is and restore the newest backup into another one; docs/operate.md, Damage, has the steps", "%v", err)
 	case err != nil:
 		p.add("database", Fail, "see that the directory and its files belong to the daemon's user; then stop the daemon and run holdfast verify", "%v", err)

@@ -275,6 +275,16 @@ func TestSync(t *testing.T) {
 	}
 }
 
+// A variable that is not set is told once, however many refer to it by a name.
+func TestMissingIsToldOnce(t *testing.T) {
+	cfg := configured(t, "  a: {provider: openai, model: m, api_key: {secret: k}}\n  b: {provider: openai, model: m, api_key: {secret: k}}", "secrets: {k: {env: HF_NEVER_SET}}")
+	p := &patient{Input: Input{Config: cfg}, cfg: cfg}
+	p.secrets()
+	if len(p.found) != 1 || p.found[0].Level != Warn || !strings.Contains(p.found[0].Text, "secrets.k: the environment variable HF_NEVER_SET is not set") {
+		t.Errorf("%+v", p.found)
+	}
+}
+
 // What stands in the way of a start is found; what others may read is a fault.
 func TestFiles(t *testing.T) {
 	cfg := configured(t, "  a: {provider: scripted, script: s.yaml}", "secrets: {f: {file: f.secret}}")
@@ -341,6 +351,16 @@ func TestDaemon(t *testing.T) {
 	want(t, Examine(t.Context(), in), "database", Warn, "an older version of holdfast has written it")
 	in.RowsVersion = eventlog.RowsVersion - 1
 	want(t, Examine(t.Context(), in), "database", Fail, "a newer version of holdfast has written it")
+	if err := os.Remove(filepath.Join(cfg.Path(cfg.DataDir), sqlite.DatabaseFile)); err != nil {
+		t.Fatal(err)
+	}
+	found = examine(t, Input{Config: cfg})
+	want(t, found, "database", Fail, "holdfast.db: the file is not there, and the directory once held it")
+	for _, f := range found {
+		if f.Check == "database" && (!strings.Contains(f.Do, "restore a backup") || !strings.Contains(f.Do, "move this directory away")) {
+			t.Errorf("what to do: %s", f.Do)
+		}
+	}
 }
 
 func wireClient() *wire.Client {

@@ -26,6 +26,9 @@ func (p *patient) secrets() {
 		}
 		if _, err := p.cfg.Secret(at.Ref); err != nil {
 			bad = true
+			if _, named := p.cfg.Secrets[at.Ref.Secret]; named {
+				continue // told with secrets.NAME, which is a reference itself
+			}
 			if ref.Env != "" {
 				p.add("secrets", Warn, "set it for the daemon; if only this shell lacks it, nothing is wrong", "%s: %v", at.Key, err)
 			} else {

@@ -510,7 +510,7 @@ func TestCrowd(t *testing.T) {
 	// Who waits for a run takes no place. They come one after the other: each has one
 	// until it waits.
 	waits := func(n int) {
-		for len(w.handler.server.streams) != n {
+		for w.handler.server.streams.count() != n {
 			w.do("GET", "/healthz", "", nil).want(200)
 		}
 	}

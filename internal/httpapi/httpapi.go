@@ -185,7 +185,7 @@ type server struct {
 	tokens   tokenCache
 	tails    tails
 	buffers  sync.Pool              // of *bytes.Buffer, empty
-	streams  chan struct{}          // one element for each open stream or wait
+	streams  places                 // of open streams and waits
 	uploads  chan struct{}          // one element for each file that comes in
 	reads    chan struct{}          // one element for each file that goes out
 	readers  atomic.Int64           // of open event streams
@@ -216,7 +216,7 @@ func New(cfg Config) (*Handler, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: make(chan struct{}, cfg.MaxStreams), uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
+	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: places{most: cfg.MaxStreams}, uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
 	now := time.Now()
 	s.senders = gate.NewPlaces(cfg.MaxEvents)
 	s.requests, s.lookups = make(chan struct{}, cfg.MaxRequests), make(chan struct{}, penaltyLookups)
@@ -244,14 +244,51 @@ func (h *Handler) Local() http.Handler {
 // Subscribers is how many event streams are open now.
 func (h *Handler) Subscribers() int { return int(h.server.readers.Load()) }
 
-// acquire takes a place among the open streams and waits; false when there is none.
-func (s *server) acquire() bool {
-	select {
-	case s.streams <- struct{}{}:
-		return true
-	default:
-		return false
+// places are those of open streams and waits. One token has four fifths of them at
+// most, and so has all of the unix socket, so that who keeps all of its own open
+// shuts out itself.
+type places struct {
+	most int
+
+	mu     sync.Mutex
+	taken  int
+	shares map[string]int // by the hash of the token
+}
+
+func (p *places) take(who string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.taken >= p.most:
+		return errBusy
+	case p.shares[who] >= p.most-p.most/5:
+		return errShare
+	}
+	if p.shares == nil {
+		p.shares = map[string]int{}
+	}
+	p.taken++
+	p.shares[who]++
+	return nil
+}
+
+func (p *places) give(who string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	if p.shares[who]--; p.shares[who] == 0 {
+		delete(p.shares, who)
 	}
 }
 
-func (s *server) release() { <-s.streams }
+// count is how many are taken.
+func (p *places) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
+
+// acquire takes a place among the open streams and waits; an error when there is none.
+func (c *call) acquire() error { return c.streams.take(c.who.token.hash) }
+
+func (c *call) release() { c.streams.give(c.who.token.hash) }

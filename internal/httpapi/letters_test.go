@@ -5,10 +5,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
 
 // letters makes n dead letters of a user, the oldest first.
@@ -152,6 +155,37 @@ func TestForceHasLimits(t *testing.T) {
 	plan := into[api.ReplayPlan](w.do("POST", "/v1/deliveries/replay", w.admin, `{"dry_run":true,"filter":{"unresolved":true}}`).want(200))
 	if plan.Count != 3 {
 		t.Errorf("%+v", plan)
+	}
+}
+
+// Dry runs write to the log: plans that are open are bounded, by caller too, and one
+// that is cancelled, or old, makes room.
+func TestOpenPlansAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.letters("ann", 1)
+	const dry = `{"dry_run":true,"filter":{"unresolved":true}}`
+	other := w.token("operator", "ann")
+	var own []api.ReplayPlan
+	for range 80 {
+		own = append(own, into[api.ReplayPlan](w.do("POST", "/v1/deliveries/replay", w.admin, dry).want(200)))
+	}
+	w.do("POST", "/v1/deliveries/replay", w.admin, dry).want(429, "too_many_plans")
+	for range 20 {
+		w.do("POST", "/v1/deliveries/replay", other, dry).want(200)
+	}
+	w.do("POST", "/v1/deliveries/replay", other, dry).want(429, "too_many_plans")
+	w.do("POST", "/v1/jobs/"+own[0].JobID+"/cancel", w.admin, nil).want(202)
+	w.do("POST", "/v1/deliveries/replay", w.admin, dry).want(200)
+	w.do("POST", "/v1/deliveries/replay", w.admin, dry).want(429, "too_many_plans")
+	w.do("POST", "/v1/deliveries/replay", w.admin, `{"plan_token":"`+own[1].PlanToken+`"}`).want(202)
+	w.do("POST", "/v1/deliveries/replay", w.admin, dry).want(200)
+	// Those that expire at once are none.
+	w = newWorld(t, func(c *Config) {
+		c.Admission = admissionOf(t, c.Store.(*sqlite.Store), admission.Limits{OpenPlans: 1, PlanTime: time.Nanosecond})
+	})
+	w.letters("ann", 1)
+	for range 3 {
+		w.do("POST", "/v1/deliveries/replay", w.admin, dry).want(200)
 	}
 }
 

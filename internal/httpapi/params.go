@@ -209,4 +209,7 @@ func (c *call) wait() (time.Duration, error) {
 	return d, nil
 }
 
-var errBusy = problem.New(problem.Limited, "too_many_streams", "too many streams and waits are open; try again")
+var (
+	errBusy  = problem.New(problem.Limited, "too_many_streams", "too many streams and waits are open; try again")
+	errShare = problem.New(problem.Limited, "too_many_streams", "this token has four fifths of limits.streams open, streams and waits, and the others are kept for others; end some, and try again")
+)

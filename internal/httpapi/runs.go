@@ -53,7 +53,7 @@ func submitRun(c *call, req *api.SubmitRun) error {
 		return err
 	}
 	var sub *live.Subscription
-	if wait > 0 && c.acquire() { // where no place is left there is no wait
+	if wait > 0 && c.acquire() == nil { // where no place is left there is no wait
 		c.leave()
 		defer c.release()
 		// Whoever listens before the run is there misses nothing of it.
@@ -153,8 +153,8 @@ func getRun(c *call) error {
 		return err
 	}
 	if wait > 0 && !settled(&row) {
-		if !c.acquire() {
-			return errBusy
+		if err := c.acquire(); err != nil {
+			return err
 		}
 		c.leave()
 		defer c.release()

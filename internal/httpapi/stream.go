@@ -44,8 +44,8 @@ func (c *call) stream(src *source) error {
 	if err != nil {
 		return err
 	}
-	if !c.acquire() {
-		return errBusy
+	if err := c.acquire(); err != nil {
+		return err
 	}
 	defer c.release()
 	sub := c.cfg.Hub.Follow(src.stream, src.run)

@@ -382,6 +382,31 @@ func TestStreamsAreBoundedAndStop(t *testing.T) {
 	w.do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.admin, nil).want(200) // at once
 }
 
+// One token cannot take all streams and waits: a fifth stays for others, and what it
+// gives back it may take again.
+func TestOneTokenHasAShareOfTheStreams(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.MaxStreams = 5 })
+	other := w.token("admin", "")
+	s := w.session("")
+	run := w.submit(s.ID, "x")
+	path := "/v1/sessions/" + s.ID + "/stream?after=3"
+	for range 3 {
+		w.follow(path).want("synced")
+	}
+	last := w.follow(path)
+	last.want("synced")
+	w.do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.admin, nil).want(429, "too_many_streams")
+	if r := w.do("GET", path, w.admin, nil).want(429, "too_many_streams"); r.header.Get("Retry-After") == "" {
+		t.Error("429 without Retry-After")
+	}
+	w.do("GET", "/v1/runs/"+run.ID+"?wait=5ms", other, nil).want(200)
+	last.close()
+	for w.handler.server.streams.count() > 3 {
+		w.do("GET", "/healthz", "", nil).want(200)
+	}
+	w.do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.admin, nil).want(200)
+}
+
 // What was told of before a stop is shown before the stream ends, also where both
 // come in one moment. // I-18
 func TestNewsBeforeAStop(t *testing.T) {

@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"syscall"
+	"time"
 )
 
 // InUseError says that another process listens on the socket.
@@ -39,7 +41,7 @@ func Unix(path string, log *slog.Logger) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &own{Listener: l, uid: os.Geteuid(), of: peerUID, log: log}, nil
+	return &own{Listener: l, uid: os.Geteuid(), of: peerUID, log: log, now: time.Now}, nil
 }
 
 // own is a listener that takes connections of one user, and of root.
@@ -48,9 +50,18 @@ type own struct {
 	uid int
 	of  func(*net.UnixConn) (uid int, err error)
 	log *slog.Logger
+	now func() time.Time
+
+	mu      sync.Mutex
+	told    time.Time // of a stranger
+	refused int       // since then
 }
 
-// Accept implements net.Listener. A stranger's connection is closed without a word.
+// tellEvery bounds the lines about strangers, who may come as often as they like.
+const tellEvery = time.Minute
+
+// Accept implements net.Listener. A stranger's connection is closed without a word,
+// and told of once a minute at most.
 func (l *own) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -60,9 +71,23 @@ func (l *own) Accept() (net.Conn, error) {
 		if err = l.check(c); err == nil {
 			return c, nil
 		}
-		l.log.Warn("a connection to the socket was refused", "err", err)
 		c.Close()
+		l.tell(err)
 	}
+}
+
+// tell counts a refusal, and says so when nothing was said for a minute.
+func (l *own) tell(err error) {
+	l.mu.Lock()
+	l.refused++
+	n, now := l.refused, l.now()
+	if !l.told.IsZero() && now.Sub(l.told) < tellEvery {
+		l.mu.Unlock()
+		return
+	}
+	l.told, l.refused = now, 0
+	l.mu.Unlock()
+	l.log.Warn("connections to the socket were refused", "refused", n, "err", err)
 }
 
 func (l *own) check(c net.Conn) error {

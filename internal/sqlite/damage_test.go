@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-dev/holdfast/internal/dirlock"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/storetest"
@@ -243,6 +244,49 @@ func TestFirstStartThatWasCut(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, DatabaseFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
+}
+
+// Where a database was and none is, none is begun in silence; what an operator put
+// there before the first start is no sign of one. // C70 I-01
+func TestDatabaseThatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"master.key", "admin.token", dirlock.File} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, err := Look(t.Context(), dir); err != nil || g.Exists {
+		t.Errorf("before the first start: %+v, %v", g, err)
+	}
+	s := open(t, Config{Dir: dir})
+	fill(t, s, "a", 3)
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone := func() {
+		t.Helper()
+		if err := os.Rename(filepath.Join(dir, DatabaseFile), filepath.Join(dir, "moved")); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, dir, "the directory once held it")
+		if _, err := Look(t.Context(), dir); !errors.Is(err, eventlog.ErrDamaged) {
+			t.Errorf("a look finds %v", err)
+		}
+		if err := os.Rename(filepath.Join(dir, "moved"), filepath.Join(dir, DatabaseFile)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone()
+	// One that an older program made is marked by its next start.
+	if err := os.Remove(filepath.Join(dir, MadeFile)); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Config{Dir: dir})
+	mustVerify(t, s)
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone()
 }
 
 // A page that is found to be damaged while the store works ends all writing, and

@@ -23,6 +23,19 @@ import (
 // while it is under way.
 const UnfinishedPrefix = ".restoring-"
 
+// MadeFile stands in a data directory that holds, or once held, a database: where
+// it is and no database, somebody took that away, and none is begun in its place.
+const MadeFile = "holdfast.made"
+
+// Mark makes the MadeFile of a directory, where there is none.
+func Mark(dir string) error {
+	path := filepath.Join(dir, MadeFile)
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	return createFile(path)
+}
+
 // checkFor bounds the checks of content at a start.
 const checkFor = time.Second
 
@@ -44,6 +57,10 @@ func examine(ctx context.Context, dir string) (fresh bool, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		if wal > 0 || sizeOf(path+"-journal") > 0 {
 			return false, damaged("", "the file is not there, and the log of its last changes (%s-wal or -journal) is", DatabaseFile)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, MadeFile)); err == nil {
+			return false, damaged("put "+DatabaseFile+" back, or restore a backup (holdfast restore) into an empty directory; to begin anew with an empty log, move this directory away",
+				"the file is not there, and the directory once held it (%s says so)", MadeFile)
 		}
 		return true, nil
 	}

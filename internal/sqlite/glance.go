@@ -42,7 +42,7 @@ func Look(ctx context.Context, dir string) (g Glance, err error) {
 	path := filepath.Join(dir, DatabaseFile)
 	if _, err := os.Stat(path); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			err = nil
+			_, err = examine(ctx, dir) // nothing, or what is left of one
 		}
 		return g, err
 	}

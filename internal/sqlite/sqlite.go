@@ -195,6 +195,9 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := Mark(s.cfg.Dir); err != nil { // behind the database: a first start that is cut before leaves none
+		return nil, err
+	}
 	db, err := sql.Open("sqlite", source(path, "rw", "journal_mode(WAL)", "synchronous("+s.cfg.Sync+")",
 		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "cache_size(-32768)", "secure_delete(ON)"))
 	if err != nil {
