@@ -17,6 +17,7 @@ type follower struct {
 	s      *Store
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
+	heard  atomic.Int64 // when it last read of another's transaction, in ns of Unix
 	seen   atomic.Int64 // position of the last transaction that it has read
 	wake   chan struct{}
 	told   chan struct{} // something was committed that others may want to hear of
@@ -82,6 +83,11 @@ func (f *follower) run(ctx context.Context) {
 				break
 			}
 		}
+		select { // what comes meanwhile is read together
+		case <-time.After(readEvery):
+		case <-ctx.Done():
+			return
+		}
 		select {
 		case <-f.wake:
 		case <-timer.C:
@@ -93,6 +99,10 @@ func (f *follower) run(ctx context.Context) {
 		}
 	}
 }
+
+// readEvery is the least time between two reads of the feed, which several nodes
+// ask for.
+const readEvery = 20 * time.Millisecond
 
 const feedEnd = "SELECT coalesce((SELECT pos FROM @.feed ORDER BY pos DESC LIMIT 1), 0)"
 
@@ -151,6 +161,9 @@ func (f *follower) read(ctx context.Context) (more bool, err error) {
 	}
 	for _, n := range news {
 		f.s.tails.Drop(n.Stream)
+	}
+	if len(news) > 0 {
+		f.heard.Store(time.Now().UnixNano())
 	}
 	if len(news) > 0 && f.s.cfg.OnNews != nil {
 		f.s.cfg.OnNews(news)
@@ -217,10 +230,11 @@ func (f *follower) hear(ctx context.Context) (heard bool, err error) {
 }
 
 // notifyEvery is the least time between two notifications of one node: what is
-// committed meanwhile is told of together. A notification is a transaction of its
-// own, since in PostgreSQL those that notify are committed one after the other, and
-// appends are not to wait for that. Each makes all others read the feed.
-const notifyEvery = 5 * time.Millisecond
+// committed meanwhile is told of together; the first is told of at once. A
+// notification is a transaction of its own, since in PostgreSQL those that notify
+// are committed one after the other, and appends are not to wait for that. Each
+// makes all others read the feed.
+const notifyEvery = 25 * time.Millisecond
 
 // tell notifies the other nodes, while there are some.
 func (f *follower) tell(ctx context.Context) {

@@ -19,11 +19,18 @@ func (s *Store) run() {
 			s.commitAlone(r)
 		}
 	}()
+	var beat pace
 	var left []*request // for the next transaction, before all others
 	for {
 		if len(left) > 0 {
 			left = s.commit(left)
 			continue
+		}
+		if wait := beat.wait(time.Now(), time.Unix(0, s.follow.heard.Load())); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-s.queue.Closing():
+			}
 		}
 		batch, open := s.queue.Take(s.cfg.MaxBatch, s.cfg.MaxBatchBytes, nil)
 		if !open {
@@ -37,6 +44,7 @@ func (s *Store) run() {
 			}
 		}
 		left = s.commit(batch)
+		beat = pace{ended: time.Now(), many: len(batch)}
 	}
 	close(s.slow)
 	<-patient
@@ -44,6 +52,28 @@ func (s *Store) run() {
 	s.working.Wait()
 	s.pool.Close()
 	s.prime.Close()
+}
+
+// pace is how fast transactions follow each other. A node alone takes what came
+// while the last one was committed. Nodes that write beside each other have less to
+// take each, pay as much for each transaction, and commit one after the other: there
+// a node that has work for several lets more of it come together.
+type pace struct {
+	ended time.Time // the last transaction
+	many  int       // appends in it
+}
+
+const (
+	gatherFor = 4 * time.Millisecond // from the end of a transaction to the next
+	beside    = time.Second          // how long a node that was heard of counts as one that writes
+)
+
+// wait gives the time until the next transaction may begin.
+func (p pace) wait(now, heard time.Time) time.Duration {
+	if p.many < 2 || now.Sub(heard) > beside {
+		return 0
+	}
+	return max(0, p.ended.Add(gatherFor).Sub(now))
 }
 
 // commit commits a batch as one transaction, and gives what is for the next
