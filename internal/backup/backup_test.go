@@ -494,10 +494,8 @@ func FuzzArchive(f *testing.F) {
 		if err == nil {
 			t.Fatal("anything is a backup")
 		}
-		left, _ := os.ReadDir(to)
-		beside, _ := os.ReadDir(root)
-		if len(left) != 0 || len(beside) != 1 {
-			t.Fatalf("%v and %v are left", left, beside)
+		if left, _ := os.ReadDir(root); len(left) != 0 { // the data directory was made by the restore
+			t.Fatalf("%v is left", left)
 		}
 	})
 }
