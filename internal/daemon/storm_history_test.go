@@ -417,7 +417,10 @@ func (h *stormStory) target(e *event.Event, lane *laneStory, d *telling) {
 	switch e.Type {
 	case "target.circuit.opened":
 		if lane.stale { // C57: it goes on as if it had not been reset
-			lane.opens, lane.failures, lane.stale = d.Opens-1, stormThreshold, false
+			lane.opens, lane.stale = d.Opens-1, false
+			if d.Failures != nil {
+				lane.failures = *d.Failures
+			}
 		}
 		if lane.circuit == "open" || lane.circuit == "" && lane.failures < stormThreshold {
 			h.broken(e, nil, "I-25", "the circuit is %q, after %d failures", lane.circuit, lane.failures)
