@@ -351,7 +351,11 @@ func (p *Pool[K]) free(now time.Time) (keys int, next time.Time) {
 		}
 	}
 	if p.source.Share != nil && now.Before(p.open) {
-		keys, next = min(keys, p.source.Share()-len(p.active)), p.open
+		// Only where the share holds back some there is more to ask for then. To look
+		// all the same takes from others what they are about to begin.
+		if share := p.source.Share() - len(p.active); share < keys {
+			keys, next = share, p.open
+		}
 	}
 	return keys, next
 }

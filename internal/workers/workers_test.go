@@ -434,7 +434,7 @@ func TestHeardAndBegun(t *testing.T) {
 		var asked []int
 		var at []time.Time
 		p := workers.New(0, func(context.Context, string, *workers.Worker) time.Time { return time.Time{} })
-		p.Draw(workers.Source[string]{Take: func(_ context.Context, limit int, _ bool) ([]string, error) {
+		p.Draw(workers.Source[string]{Share: func() int { return 64 }, Take: func(_ context.Context, limit int, _ bool) ([]string, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked, at = append(asked, limit), append(at, time.Now())
