@@ -146,7 +146,7 @@ func main() {
 	flag.IntVar(&b.n.moved, "moved", 1000, "takeover: sessions of the node that is killed with many")
 	flag.IntVar(&b.n.owned, "owned", 100_000, "ownership: sessions of a node that beats")
 	flag.IntVar(&b.n.large, "large", 1_000_000, "large: events of the long log; 0: none is made, 10000000: some minutes and 10 GB")
-	flag.IntVar(&b.n.beside, "beside", 200_000, "large: events of the short log; at least 20000, for full lists")
+	flag.IntVar(&b.n.beside, "beside", 20_000, "large: events of the short log; 20000 is the least for full lists")
 	flag.IntVar(&b.n.deliveries, "deliveries", 30_000, "deliveries: webhooks of a rate")
 	flag.IntVar(&b.n.queued, "queued", 1_000_000, "deliveries: of the long queue")
 	flag.StringVar(&b.database, "database", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", "a PostgreSQL database, where schemas are made and dropped")

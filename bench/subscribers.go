@@ -79,7 +79,7 @@ func follow(addr string, n int, session func(i int) string) (*readers, error) {
 		if g.conns[i], err = net.Dial("tcp", addr); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(g.conns[i], "GET /v1/sessions/%s/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", session(i), token); err != nil {
+		if _, err := fmt.Fprintf(g.conns[i], "GET /v1/sessions/%s/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", session(i), token); err != nil {
 			return err
 		}
 		g.bufs[i] = bufio.NewReaderSize(g.conns[i], 512)
