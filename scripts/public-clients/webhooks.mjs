@@ -56,7 +56,7 @@ try {
   }
   holdfast('run', 'hello')
   await until(3)
-  holdfast('deliveries', 'replay', seen[0].id, '--force')
+  holdfast('deliveries', 'replay', seen[0].id, '--force', '--reason', 'a check')
   await until(4)
   assert.deepEqual(seen.map((s) => s.fault), ['', '', '', ''])
   assert.equal(new Set(seen.map((s) => s.id)).size, 1)
