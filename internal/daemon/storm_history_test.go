@@ -319,7 +319,7 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 	if d.Failures == nil || *d.Failures != lane.failures {
 		h.broken(e, l, "I-25", "%d failures in a row", lane.failures)
 	}
-	if d.Code == "http_410" {
+	if d.Code == "http_410" && !lane.paused {
 		h.met["targets gone"]++
 		lane.owes = append(lane.owes, "target.paused")
 	}

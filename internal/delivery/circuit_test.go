@@ -314,6 +314,27 @@ func TestGonePauses(t *testing.T) {
 	})
 }
 
+// A person who pauses a target while an attempt is in flight has said why: that the
+// receiver is gone, as its answer tells then, takes no word of it away.
+func TestGoneUnderAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, func(context.Context, delivery.Message, int) delivery.Result {
+			<-time.After(time.Second)
+			return delivery.Result{Code: "http_410", Status: 410, Gone: true}
+		})
+		defer p.close()
+		p.open(nil)
+		p.enqueue(urlA, "dlv_1")
+		rest(500 * time.Millisecond)
+		p.command(urlA, &event.TargetPaused{Actor: user, Reason: "it is moved"})
+		rest(time.Minute)
+		p.status("dlv_1", outbox.DeadLettered, 1)
+		if s, err := p.store.TargetState(t.Context(), target(urlA)); err != nil || s.Paused == 0 || s.PausedBy != user || s.PauseReason != "it is moved" {
+			t.Errorf("%+v %v", s, err)
+		}
+	})
+}
+
 // A pause counts from its commit: no attempt begins after it, though the lane was
 // in full flow and nobody woke it.
 func TestPauseStopsTheFlow(t *testing.T) {

@@ -513,7 +513,7 @@ func (t *turn) failed(out *part, row *eventlog.DeliveryRow, res sent) {
 		d.RetryAt = event.FormatTime(v.RetryAt)
 	}
 	out.events = append(out.events, circuit...)
-	if v.Pause {
+	if v.Pause && !t.circuit.Paused { // the word of a person stays
 		out.events = append(out.events, &event.TargetPaused{Code: event.PausedGone, DeliveryID: row.ID})
 	}
 }
