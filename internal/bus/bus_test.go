@@ -120,8 +120,37 @@ func (n *node) connected() *node {
 func (n *node) hear() *live.Subscription {
 	n.t.Helper()
 	s := n.hub.Subscribe(stream)
-	until(n.t, "subscribed", func() bool { return n.bus.Stats().Subjects > 0 })
+	n.subscribed()
 	return s
+}
+
+// subscribed waits until the server knows that somebody hears the session here: who
+// asks before that is told that nobody does, and lets go of what he has.
+func (n *node) subscribed() {
+	n.t.Helper()
+	until(n.t, "subscribed", func() bool { return n.bus.Stats().Subjects > 0 })
+	conn, err := nats.Connect(n.url.Load().(string))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer conn.Close()
+	back := nodeSubject + "asks." + session
+	answers, err := conn.SubscribeSync(back)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	until(n.t, "subscribed at the server", func() bool {
+		if err := conn.PublishRequest(subjectOfSession(), back, nil); err != nil {
+			n.t.Fatal(err)
+		}
+		m, err := answers.NextMsg(limit)
+		return err == nil && m.Header.Get("Status") != "503"
+	})
+}
+
+func subjectOfSession() string {
+	subject, _ := subjectOf(stream)
+	return subject
 }
 
 func delta(n int64) api.Delta {
@@ -311,7 +340,7 @@ func TestDownAndUp(t *testing.T) {
 	serve(t, func(o *server.Options) { o.Port = port })
 	a.connected()
 	b.connected()
-	until(t, "subscribed again", func() bool { return b.bus.Stats().Subjects == 1 })
+	b.subscribed()
 	a.publish(6)
 	if d := next(t, far); d.Number != 6 {
 		t.Errorf("%+v", d.Delta)
