@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
 )
 
 // follower hears what other nodes write. It reads the feed behind its position
@@ -124,55 +126,65 @@ func (f *follower) rewind(ctx context.Context) error {
 // newsChunk is how many transactions are read at a time.
 const newsChunk = 256
 
-// newsQuery gives the rows of the log of the next transactions, of those that
-// another node wrote.
-const newsQuery = `SELECT f.pos, f.node = $2, coalesce(l.stream, ''), coalesce(l.first_seq + l.count - 1, 0), coalesce(l.wakes, false),
-		coalesce(extract(epoch FROM clock_timestamp() - l.time), 0)::float8
-	FROM (SELECT * FROM @.feed WHERE pos > $1 ORDER BY pos LIMIT $3) f LEFT JOIN @.log l ON l.block = f.block AND f.node <> $2
-	ORDER BY f.pos, l.place`
+// newsQuery gives the next transactions, with what is told of those that another
+// node wrote.
+const newsQuery = `SELECT pos, block, node = $2, coalesce(extract(epoch FROM clock_timestamp() - time), 0)::float8,
+		CASE WHEN node <> $2 THEN streams END, CASE WHEN node <> $2 THEN heads END, CASE WHEN node <> $2 THEN wakes END
+	FROM @.feed WHERE pos > $1 ORDER BY pos LIMIT $3`
+
+// olderNews gives the same from the log, of a transaction whose row has none.
+const olderNews = `SELECT stream, first_seq + count - 1, wakes FROM @.log WHERE block = $1 ORDER BY place`
 
 // read tells of the next transactions, and says whether more may follow.
 func (f *follower) read(ctx context.Context) (more bool, err error) {
-	type row struct {
-		pos int64
-		own bool
-		News
-		age float64 // seconds
+	type transaction struct {
+		pos, block int64
+		own        bool
+		age        float64 // seconds
+		streams    []string
+		heads      []int64
+		wakes      []bool
 	}
-	rows, err := manyOf(ctx, f.s, f.s.pool, newsQuery, []any{f.seen.Load(), string(f.s.cfg.Node), newsChunk}, func(r *row) []any {
-		return []any{&r.pos, &r.own, &r.Stream, &r.Head, &r.Wakes, &r.age}
+	list, err := manyOf(ctx, f.s, f.s.pool, newsQuery, []any{f.seen.Load(), string(f.s.cfg.Node), newsChunk}, func(t *transaction) []any {
+		return []any{&t.pos, &t.block, &t.own, &t.age, &t.streams, &t.heads, &t.wakes}
 	})
-	if err != nil || len(rows) == 0 {
+	if err != nil || len(list) == 0 {
 		return false, err
 	}
 	var news []News
 	oldest := 0.0
-	seen := 0
-	last := f.seen.Load()
-	for _, r := range rows {
-		if r.pos != last {
-			seen++
-			last = r.pos
+	for i := range list {
+		t := &list[i]
+		switch {
+		case t.own:
+			continue
+		case len(t.streams) == 0 || len(t.heads) != len(t.streams) || len(t.wakes) != len(t.streams):
+			older, err := manyOf(ctx, f.s, f.s.pool, olderNews, []any{t.block}, func(n *News) []any { return []any{&n.Stream, &n.Head, &n.Wakes} })
+			if err != nil {
+				return false, err
+			}
+			news = append(news, older...)
+		default:
+			for j, stream := range t.streams {
+				news = append(news, News{Stream: event.Stream(stream), Head: t.heads[j], Wakes: t.wakes[j]})
+			}
 		}
-		if !r.own && r.Stream != "" {
-			news = append(news, r.News)
-			oldest = max(oldest, r.age)
-		}
+		oldest = max(oldest, t.age)
 	}
 	for _, n := range news {
 		f.s.tails.Drop(n.Stream)
 	}
 	if len(news) > 0 {
 		f.heard.Store(time.Now().UnixNano())
+		if f.s.cfg.OnNews != nil {
+			f.s.cfg.OnNews(news)
+		}
+		if f.s.cfg.OnLag != nil {
+			f.s.cfg.OnLag(time.Duration(oldest * float64(time.Second)))
+		}
 	}
-	if len(news) > 0 && f.s.cfg.OnNews != nil {
-		f.s.cfg.OnNews(news)
-	}
-	if len(news) > 0 && f.s.cfg.OnLag != nil {
-		f.s.cfg.OnLag(time.Duration(oldest * float64(time.Second)))
-	}
-	f.seen.Store(last)
-	return seen == newsChunk, nil
+	f.seen.Store(list[len(list)-1].pos)
+	return len(list) == newsChunk, nil
 }
 
 // listen waits for notifications, on a connection of its own, as long as the

@@ -187,7 +187,7 @@ func feedQuery(f *eventlog.FeedFilter) (text string, args []any) {
 	FROM (SELECT *, sum(CASE WHEN pass THEN octet_length(data) END) OVER (ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
 		FROM (SELECT f.pos - f.rows + 1 + l.place AS pos, l.stream, l.first_seq, l.count, l.epoch, l.time, l.session_id, l.user_id, l.meta, l.data,
 			l.salt, l.digests, l.prev, l.hash, ` + strings.Join(pass, " AND ") + ` AS pass
-			FROM (SELECT * FROM @.feed WHERE pos >= $1::bigint ORDER BY pos LIMIT $3::bigint + 1) f JOIN @.log l ON l.block = f.block
+			FROM (SELECT pos, rows, block FROM @.feed WHERE pos >= $1::bigint ORDER BY pos LIMIT $3::bigint + 1) f JOIN @.log l ON l.block = f.block
 			WHERE f.pos - f.rows < $1 + $3) r
 		WHERE pos >= $1 AND (pos > $1 OR count - 1 > $2::bigint) AND pos <= $1 + $3) x
 	WHERE coalesce(before, 0) <= $4::bigint ORDER BY pos LIMIT $3`, args

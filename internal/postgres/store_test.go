@@ -831,6 +831,34 @@ func TestReadBesideOthers(t *testing.T) {
 	read(4, 0)
 }
 
+// What a program wrote that did not put its news beside the feed is told from the
+// log, in the same words.
+func TestNewsFromTheLog(t *testing.T) {
+	url := schemaFor(t, t.TempDir())
+	heard := make(chan []News, 10)
+	s := open(t, Config{URL: url, OnNews: func(list []News) { heard <- list }})
+	other := open(t, Config{URL: url})
+	id := newSession(t)
+	var told []News
+	for _, a := range []eventlog.Append{created(id, ""), said(id, "x")} {
+		before := s.follow.seen.Load()
+		mustAppend(t, other, a)
+		told = <-heard
+		waitFor(t, "it is read", func() bool { return s.follow.seen.Load() > before })
+		for _, text := range []string{"streams = NULL, heads = NULL, wakes = NULL, time = NULL", "streams = '{x}', heads = '{}'"} {
+			if _, err := s.pool.Exec(t.Context(), s.sql("UPDATE @.feed SET "+text)); err != nil {
+				t.Fatal(err)
+			}
+			s.follow.seen.Store(before)
+			signal(s.follow.wake)
+			if again := <-heard; !slices.Equal(again, told) || len(told) == 0 || told[0].Head == 0 {
+				t.Errorf("%s: told %+v, was %+v", text, again, told)
+			}
+			waitFor(t, "it is read again", func() bool { return s.follow.seen.Load() > before })
+		}
+	}
+}
+
 // Readers that have all connections keep neither appends nor leases waiting.
 func TestReadersDoNotHoldUp(t *testing.T) {
 	s := open(t, Config{Conns: 6})

@@ -445,8 +445,8 @@ const (
 	rootStream  = `UPDATE @.streams SET roots = $2 WHERE stream = $1`
 	dropStreams = `DELETE FROM @.streams WHERE stream = ANY($1::text[]) AND head = 0`
 	lockFeedRow = `SELECT pg_advisory_xact_lock($1::int, $2::int)`
-	insertFeed  = `INSERT INTO @.feed (pos, rows, block, node)
-		SELECT coalesce((SELECT pos FROM @.feed ORDER BY pos DESC LIMIT 1), 0) + $1::int, $1::int, $2, $3`
+	insertFeed  = `INSERT INTO @.feed (pos, rows, block, node, time, streams, heads, wakes)
+		SELECT coalesce((SELECT pos FROM @.feed ORDER BY pos DESC LIMIT 1), 0) + $1::int, $1::int, $2, $3, $4, $5, $6, $7`
 )
 
 // commit sends the second message: all rows, and last of all the lock of the
@@ -481,12 +481,18 @@ func (t *transaction) queueRows(b *pgx.Batch) {
 	t.queueHeads(b)
 }
 
-// queueFeed gives the rows of the log their places in the order of commits.
+// queueFeed gives the rows of the log their places in the order of commits, with
+// what other nodes are told of them.
 func (t *transaction) queueFeed(b *pgx.Batch) {
-	if len(t.rows) > 0 {
-		b.Queue(t.s.sql(lockFeedRow), t.s.feedLock, int32(lockFeed))
-		b.Queue(t.s.sql(insertFeed), int32(len(t.rows)), t.block, toText(string(t.s.cfg.Node)))
+	if len(t.rows) == 0 {
+		return
 	}
+	streams, heads := make([]string, len(t.rows)), make([]int64, len(t.rows))
+	for i := range t.rows {
+		streams[i], heads[i] = toText(string(t.rows[i].Stream)), t.rows[i].Last()
+	}
+	b.Queue(t.s.sql(lockFeedRow), t.s.feedLock, int32(lockFeed))
+	b.Queue(t.s.sql(insertFeed), int32(len(t.rows)), t.block, toText(string(t.s.cfg.Node)), t.now, streams, heads, t.wakes)
 }
 
 func (t *transaction) queueBlobs(b *pgx.Batch) {
