@@ -416,7 +416,7 @@ func TestHangingCollector(t *testing.T) {
 	go func() { l.end(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(*patience):
 		t.Error("the stop waits for the collector")
 	}
 	if !strings.Contains(l.logs.String(), "telemetry is dropped") {
