@@ -405,6 +405,17 @@ func (c *client) receiver() {
 	c.ask("POST", "/v1/targets/"+ids[c.r.IntN(len(ids))]+"/"+what, "", api.ChangeTarget{Reason: "I looked"})
 }
 
+// meddle is a person's word on a receiver that is being sent something: mostly it
+// comes to the log before the outcome of that attempt.
+func (c *client) meddle() {
+	ids := c.h.watch.flying()
+	if len(ids) == 0 {
+		return
+	}
+	what := []string{"pause", "reset", "reset"}[c.r.IntN(3)]
+	c.ask("POST", "/v1/targets/"+string(ids[c.r.IntN(len(ids))])+"/"+what, "", api.ChangeTarget{Reason: "I looked"})
+}
+
 // again replays a delivery, or says that it is done with.
 func (c *client) again() {
 	w := c.h.watch

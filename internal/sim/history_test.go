@@ -91,6 +91,7 @@ func (h *history) count(what string) {
 type temper struct {
 	length                                                    int
 	command, pass, crash, fail, late, cut, twice, fault, lose int
+	meddle                                                    int           // while something is being sent
 	tick                                                      time.Duration // the longest step takes
 }
 
@@ -99,7 +100,7 @@ func drawTemper(r *rand.Rand) temper {
 	return temper{
 		length: one(60, 120, 200, 320), command: one(40, 80, 140), pass: one(5, 20, 60), crash: one(0, 8, 25), fail: one(0, 0, 5, 30), late: one(0, 30, 150),
 		cut: one(0, 20, 80), twice: one(0, 0, 20), fault: one(0, 10, 25, 50), lose: one(0, 0, 300, 1000),
-		tick: time.Duration(one(2, 2, 20, 100)) * time.Millisecond,
+		tick: time.Duration(one(2, 2, 20, 100)) * time.Millisecond, meddle: one(0, 0, 20, 60),
 	}
 }
 
@@ -239,6 +240,9 @@ func (h *history) draw(ready []*parked) decision {
 	}
 	if roll(t.command) && h.clients.busy() < 4 {
 		return h.decide("command")
+	}
+	if h.clients.busy() < 4 && len(h.watch.flying()) > 0 && roll(t.meddle) {
+		return h.decide("meddle")
 	}
 	if roll(t.fault) {
 		if d, ok := h.drawFault(); ok {
@@ -408,6 +412,8 @@ func (h *history) parse(text string, ready []*parked) (decision, bool) {
 		return decision{text, h.begin}, true
 	case "command":
 		return decision{text, func() { h.clients.act((*client).command) }}, true
+	case "meddle":
+		return decision{text, func() { h.clients.act((*client).meddle) }}, true
 	case "resolve":
 		return decision{text, func() { h.clients.act((*client).resolve) }}, true
 	case "full":

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
+	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
@@ -192,6 +193,15 @@ var mutants = []*mutant{
 		}}
 	}},
 	{name: "the store forgets how receivers fare", ofStore: func(s daemon.Store, _ *node) daemon.Store { return &forgetful{s} }},
+	{name: "the store takes outcomes whatever a person did to the receiver", ofStore: func(s daemon.Store, _ *node) daemon.Store {
+		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+			switch a.Entries[0].Events[0].Data.(type) {
+			case *event.DeliveryAttemptFailed, *event.DeliveryDelivered:
+				a.Require = slices.DeleteFunc(slices.Clone(a.Require), func(c eventlog.Condition) bool { return c.Table == derived.Targets })
+			}
+			return s.Append(ctx, a)
+		}}
+	}},
 	{name: "the store forgets what is for the audit stream", ofStore: func(s daemon.Store, _ *node) daemon.Store {
 		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
 			a.Entries = slices.DeleteFunc(slices.Clone(a.Entries), func(e eventlog.Entry) bool { return e.Stream == event.AuditStream })

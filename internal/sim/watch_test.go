@@ -3,6 +3,7 @@ package sim_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -492,6 +493,20 @@ func (w *watch) parked() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.paused) > 0
+}
+
+// flying lists the targets that are being sent something, in the order of their ids.
+func (w *watch) flying() []event.TargetID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []event.TargetID
+	for _, l := range w.lanes {
+		if l.open != 0 && !slices.Contains(out, l.target) {
+			out = append(out, l.target)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // lasting says whether a call's effect must not happen twice.
