@@ -237,9 +237,10 @@ func TestDeltasFromElsewhere(t *testing.T) {
 func TestWhereLiveComesFrom(t *testing.T) {
 	var now atomic.Value
 	now.Store(api.LiveNone)
+	asked := make(chan struct{}, 16)
 	w := newWorld(t, func(c *Config) {
 		c.Heartbeat = time.Hour
-		c.Live = func(event.Stream) string { return now.Load().(string) }
+		c.Live = func(event.Stream) string { asked <- struct{}{}; return now.Load().(string) }
 	})
 	s := w.session("")
 	run := w.submit(s.ID, "x")
@@ -247,7 +248,9 @@ func TestWhereLiveComesFrom(t *testing.T) {
 	if m := f.want("synced")[0]; m.data != `{"seq":3,"live":"none"}` {
 		t.Errorf("marker %s", m.data)
 	}
+	<-asked
 	w.hub.Shift() // nothing has changed for this reader
+	<-asked
 	now.Store(api.LiveBus)
 	w.hub.Shift()
 	if m := f.want("live")[0]; m.data != `{"live":"bus"}` || m.id != "" {

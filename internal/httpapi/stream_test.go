@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -426,31 +427,43 @@ func TestNewsBeforeAStop(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	w := newWorld(t)
-	s := w.session("")
-	run := w.submit(s.ID, "x")
-	if got := into[api.Run](w.do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.admin, nil).want(200)); got.Status != "queued" {
-		t.Errorf("status %s", got.Status)
-	}
-	var wg sync.WaitGroup
-	begin := time.Now()
-	for range 5 {
-		wg.Go(func() {
-			if got := into[api.Run](w.do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.admin, nil)); got.Status != "completed" || len(got.Outputs) != 1 {
-				t.Errorf("status %s", got.Status)
+	synctest.Test(t, func(t *testing.T) {
+		w := newDoor(t)
+		w.admin = w.token("admin", "")
+		ask := func(method, path, body string) *reply {
+			k := knock{method: method, path: path, token: w.admin, body: body}
+			if body != "" {
+				k.header = []string{"Content-Type", "application/json"}
 			}
-		})
-	}
-	w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "ok"}})
-	wg.Wait()
-	if took := time.Since(begin); took > lookAgain {
-		t.Errorf("it took %s: nobody heard the bell", took)
-	}
+			return w.knock(k)
+		}
+		s := into[api.Session](ask("POST", "/v1/sessions", `{}`).want(201))
+		run := into[api.Run](ask("POST", "/v1/sessions/"+s.ID+"/runs", `{"content":"x"}`).want(202))
+		begin := time.Now()
+		if got := into[api.Run](ask("GET", "/v1/runs/"+run.ID+"?wait=5ms", "").want(200)); got.Status != "queued" || time.Since(begin) != 5*time.Millisecond {
+			t.Errorf("status %s after %s", got.Status, time.Since(begin))
+		}
+		begin = time.Now()
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				if got := into[api.Run](ask("GET", "/v1/runs/"+run.ID+"?wait=60s", "")); got.Status != "completed" || len(got.Outputs) != 1 {
+					t.Errorf("status %s", got.Status)
+				}
+			})
+		}
+		synctest.Wait()
+		w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "ok"}})
+		wg.Wait()
+		if took := time.Since(begin); took >= lookAgain {
+			t.Errorf("it took %s: nobody heard the bell", took)
+		}
+	})
 }
 
 // C87: a reader that does not read costs nobody else anything, and is let go.
 func TestSlowReader(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.WriteTimeout = 2 * time.Second })
+	w := newWorld(t, func(c *Config) { c.WriteTimeout = 5 * time.Second })
 	let := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.handler.ServeHTTP(rw, r)
