@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -25,6 +26,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 	"github.com/holdfast-dev/holdfast/internal/seal"
 	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -565,19 +567,23 @@ func TestStreamIsCut(t *testing.T) {
 
 // A connection that says nothing is given up, and no more often than is bounded.
 func TestSilentStream(t *testing.T) {
-	tries := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tries++
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	defer srv.Close()
-	c := must(client.New(srv.URL, "", client.WithIdle(300*time.Millisecond), client.WithRetry(2, atOnce)))(t)
-	err := c.StreamSession(t.Context(), "s", 0, func(client.Message) error { return nil })
-	if !errors.Is(err, client.ErrUnreachable) || tries != 3 {
-		t.Errorf("%d tries: %v", tries, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		p := chatstub.NewPipe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			tries++
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}))
+		defer p.Shutdown()
+		const idle = 30 * time.Second
+		c := must(client.New("http://daemon.test", "", client.WithHTTPClient(p.Client()), client.WithIdle(idle), client.WithRetry(2, atOnce)))(t)
+		began := time.Now()
+		err := c.StreamSession(t.Context(), "s", 0, func(client.Message) error { return nil })
+		if took := time.Since(began); !errors.Is(err, client.ErrUnreachable) || tries != 3 || took != 3*idle {
+			t.Errorf("%d tries in %s: %v", tries, took, err)
+		}
+	})
 }
 
 func TestWaitComesAgain(t *testing.T) {
