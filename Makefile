@@ -28,7 +28,7 @@ check: ## Vet, staticcheck, formatting, house rules
 	$(GO) test -run 'TestFloorPlan|TestPackageComments|TestNoSleep' .
 
 race: ## The race detector on rules, rooms and simulation
-	$(GO) test -race -short ./internal/canonjson ./internal/contract ./internal/event ./internal/session ./internal/outbox \
+	$(GO) test -timeout 20m -race -short ./internal/canonjson ./internal/contract ./internal/event ./internal/session ./internal/outbox \
 		./internal/workers ./internal/snapshot ./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
 		./internal/httpapi ./client ./internal/span ./internal/metrics ./internal/otlp ./internal/bus
 
