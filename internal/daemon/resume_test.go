@@ -42,7 +42,7 @@ type resumes struct {
 }
 
 // readerPatience is how long one connection of a reader may take.
-const readerPatience = 20 * time.Second
+const readerPatience = time.Minute
 
 // lead is how far the log may be ahead of its fastest reader.
 const lead = 12
