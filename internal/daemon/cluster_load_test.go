@@ -287,10 +287,11 @@ func TestClusterRoots(t *testing.T) {
 		m["tools"].(map[string]any)["desk"].(map[string]any)["root"] = fmt.Sprintf("work-%d", i)
 	})
 	a := c.asks(func(order int) bool { return order < 50 }, storyAnswer)
-	c.start()
+	c.begin(0)
 	c.session(0, "rooted")
 	run := c.submit(0, "rooted", 41)
 	c.until("the model is asked", func() bool { return a.count(41) == 1 })
+	c.begin(1) // not before: it might have been the first to take the run, and with its own root
 	victim := c.leaseOf(1, 0)
 	c.nodes[0].kill(c.nodes[0].life())
 	c.until("the lease has ended", func() bool { return !c.nodeOf(1, victim).Alive })
