@@ -17,6 +17,18 @@ import (
 // process of its own.
 const childArg = "child-daemon"
 
+// isChild says whether the program was such a daemon. Then it is over.
+func isChild() bool {
+	if len(os.Args) != 5 || os.Args[1] != childArg {
+		return false
+	}
+	if err := child(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench child:", err)
+		os.Exit(1)
+	}
+	return true
+}
+
 // child serves until its input ends. A route and more lines of configuration may
 // be given.
 func child(dir, route, more string) error {
