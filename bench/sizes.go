@@ -21,6 +21,7 @@ type sizes struct {
 	deliveries  int
 	queued      int
 	conns       int // connections of a node to PostgreSQL; 0: what it takes by itself
+	pairs       int
 }
 
 // short makes the numbers such that all of it takes two or three minutes.
@@ -38,6 +39,6 @@ func (b *bench) tiny() {
 	b.n = sizes{
 		runs: 10, events: 2000, unfinished: 20, idle: 40, subscribers: 4, deltas: 10, clients: []int{1, 16, 64},
 		takeovers: 1, moved: 8, owned: 20, large: 10_200, beside: 10_000, reads: 3, stored: 8,
-		deliveries: 800, queued: 2000, conns: 4,
+		deliveries: 800, queued: 2000, conns: 4, pairs: 1,
 	}
 }
