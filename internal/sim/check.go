@@ -29,6 +29,7 @@ func Session(events []event.Event) []string {
 type Log struct {
 	c     checker
 	lane  *laneChecker // of a target
+	job   *jobChecker
 	audit bool
 }
 
@@ -42,6 +43,9 @@ func New(s event.Stream) *Log {
 	}
 	if _, ok := s.Session(); ok {
 		return NewSession()
+	}
+	if _, ok := s.Job(); ok {
+		return NewJob()
 	}
 	l := &Log{}
 	l.c.found = []string{"nothing is known of streams as " + string(s)}
@@ -78,9 +82,13 @@ func (l *Log) Add(e *event.Event) {
 		c.must(e.Epoch == 0 && e.UserID == "", "the audit stream is nobody's")
 		return
 	}
-	if l.lane != nil {
+	if l.lane != nil || l.job != nil {
 		c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
 		c.epoch = e.Epoch
+		if l.job != nil {
+			l.job.event(c)
+			return
+		}
 		l.lane.receiver(c)
 		l.lane.event(c)
 		return

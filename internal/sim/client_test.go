@@ -31,6 +31,8 @@ type clients struct {
 	refused  map[string]string // task → why it must not be in the log
 	inLog    map[string]event.RunID
 	follows  []*follower
+	plans    []*bulk
+	jobs     []string
 }
 
 // room is a session as clients know it.
@@ -408,11 +410,12 @@ func (c *client) receiver() {
 // meddle is a person's word on a receiver that is being sent something: mostly it
 // comes to the log before the outcome of that attempt.
 func (c *client) meddle() {
-	ids := c.h.watch.flying()
+	ids, _ := c.h.watch.flying()
 	if len(ids) == 0 {
 		return
 	}
 	what := []string{"pause", "reset", "reset"}[c.r.IntN(3)]
+	c.h.count("meddled: " + what)
 	c.ask("POST", "/v1/targets/"+string(ids[c.r.IntN(len(ids))])+"/"+what, "", api.ChangeTarget{Reason: "I looked"})
 }
 

@@ -202,6 +202,22 @@ var mutants = []*mutant{
 			return s.Append(ctx, a)
 		}}
 	}},
+	{name: "the store lets jobs replay whatever became of a delivery", ofStore: func(s daemon.Store, _ *node) daemon.Store {
+		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+			if _, ok := a.Entries[0].Events[0].Data.(*event.JobAdvanced); ok {
+				a.Require = nil
+			}
+			return s.Append(ctx, a)
+		}}
+	}},
+	{name: "the store forgets the replays of a job", ofStore: func(s daemon.Store, _ *node) daemon.Store {
+		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+			if _, ok := a.Entries[0].Events[0].Data.(*event.JobAdvanced); ok {
+				a.Entries = a.Entries[:1]
+			}
+			return s.Append(ctx, a)
+		}}
+	}},
 	{name: "the store forgets what is for the audit stream", ofStore: func(s daemon.Store, _ *node) daemon.Store {
 		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
 			a.Entries = slices.DeleteFunc(slices.Clone(a.Entries), func(e eventlog.Entry) bool { return e.Stream == event.AuditStream })
