@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -104,10 +105,10 @@ func (r *result) figure() string {
 }
 
 func figure(v float64) string {
-	switch {
-	case v >= 100:
+	switch size := math.Abs(v); {
+	case size >= 100:
 		return fmt.Sprintf("%.0f", v)
-	case v >= 1:
+	case size >= 1:
 		return fmt.Sprintf("%.2f", v)
 	}
 	return fmt.Sprintf("%.3f", v)
