@@ -33,7 +33,7 @@ var floors = map[string]int{
 	"internal/eventlog": 5, "internal/live": 5, "internal/workers": 5,
 	// 6 rooms
 	"internal/admission": 6, "internal/lane": 6, "internal/engine": 6, "internal/delivery": 6, "internal/snapshot": 6, "internal/tenure": 6,
-	"internal/storecore": 6, "internal/headroom": 6, "internal/slots": 6, "internal/jobs": 6, "internal/ledger": 6,
+	"internal/storecore": 6, "internal/headroom": 6, "internal/slots": 6, "internal/jobs": 6, "internal/ledger": 6, "internal/tokens": 6,
 	// 7 adapters
 	"internal/sqlite": 7, "internal/postgres": 7, "internal/storetest": 7, "internal/workspace": 7, "internal/httptool": 7, "internal/webhook": 7, "internal/filetree": 7,
 	"internal/provider/wire": 7, "internal/provider/openaicompat": 7, "internal/provider/scripted": 7,

@@ -30,6 +30,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/seal"
 	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -102,7 +103,7 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	for _, user := range []string{"ann", ""} {
-		text, row, err := httpapi.NewToken(rand.Reader, "t", "admin", user, time.Now())
+		text, row, err := tokens.New(rand.Reader, "t", "admin", user, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 )
 
 // property is everything that one user has.
@@ -124,7 +125,7 @@ func TestUsersAreApart(t *testing.T) {
 
 // apart holds a token of ann with a role to it.
 func apart(t *testing.T, strength string) {
-	may, _ := roleOf(strength)
+	may, _ := gate.RoleOf(strength)
 	w := newWorld(t)
 	ann, bob := w.property("ann"), w.property("bob")
 	mine := w.token(strength, "ann")
@@ -202,7 +203,7 @@ func apart(t *testing.T, strength string) {
 			}
 		}
 	}
-	if may < admin {
+	if may < gate.Admin {
 		w.do("DELETE", "/v1/tokens/"+ann.token, mine, nil).want(403, "role_required")
 		w.do("POST", "/v1/tokens", mine, `{"role":"reader"}`).want(403, "role_required")
 		return
@@ -214,24 +215,24 @@ func apart(t *testing.T, strength string) {
 func TestRoles(t *testing.T) {
 	w := newWorld(t)
 	own := w.property("ann")
-	tokens := map[role]string{public: "", reader: w.token("reader", "ann"), operator: w.token("operator", "ann")}
+	have := map[gate.Role]string{gate.Public: "", gate.Reader: w.token("reader", "ann"), gate.Operator: w.token("operator", "ann")}
 	odd := w.token("janitor", "ann")
 	before := w.everything("")
 	for _, rt := range table() {
 		path := own.in(rt.path, own.session)
-		for have, token := range tokens {
-			if have >= rt.role {
+		for role, token := range have {
+			if role >= rt.role {
 				continue
 			}
 			want := http.StatusForbidden
-			if have == public {
+			if role == gate.Public {
 				want = http.StatusUnauthorized
 			}
 			if status, body := w.send(&rt, path, token); status != want {
-				t.Errorf("%s with %s: %d, want %d: %s", rt.id, have, status, want, body)
+				t.Errorf("%s with %s: %d, want %d: %s", rt.id, role, status, want, body)
 			}
 		}
-		if rt.role > public {
+		if rt.role > gate.Public {
 			if status, _ := w.send(&rt, path, odd); status != http.StatusForbidden {
 				t.Errorf("%s with a role that nobody knows: %d", rt.id, status)
 			}
@@ -241,11 +242,11 @@ func TestRoles(t *testing.T) {
 		t.Error("a refused request changed something")
 	}
 	for _, rt := range table() {
-		if rt.method != "GET" && rt.role < operator && rt.id != "receiveEvent" { // which has its own authentication
+		if rt.method != "GET" && rt.role < gate.Operator && rt.id != "receiveEvent" { // which has its own authentication
 			t.Errorf("%s changes things and wants only %s", rt.id, rt.role)
 		}
 		open := rt.id == "healthz" || rt.id == "readyz" || rt.id == "openapi" || rt.id == "receiveEvent"
-		if open != (rt.role == public) {
+		if open != (rt.role == gate.Public) {
 			t.Errorf("%s is %s", rt.id, rt.role)
 		}
 	}

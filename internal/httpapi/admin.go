@@ -10,7 +10,9 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
 // A token that is bound to a user administers the tokens of that user, and no others.
@@ -52,7 +54,7 @@ func (c *call) expiry(req *api.CreateToken, now time.Time) (time.Time, error) {
 }
 
 func createToken(c *call, req *api.CreateToken) error {
-	switch role, ok := roleOf(req.Role); {
+	switch role, ok := gate.RoleOf(req.Role); {
 	case !ok:
 		return problem.New(problem.Invalid, "invalid_role", "role must be reader, operator or admin")
 	case role > c.who.role:
@@ -73,7 +75,7 @@ func createToken(c *call, req *api.CreateToken) error {
 	if err != nil {
 		return err
 	}
-	text, row, err := NewToken(c.cfg.Random, req.Name, req.Role, user, now)
+	text, row, err := tokens.New(c.cfg.Random, req.Name, req.Role, user, now)
 	if err != nil {
 		return err
 	}
@@ -109,7 +111,7 @@ func listTokens(c *call) error {
 	if err != nil {
 		return err
 	}
-	role, err := c.oneOf("role", roleNames[reader:]...)
+	role, err := c.oneOf("role", gate.Roles()...)
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,7 @@ func deleteToken(c *call) error {
 		return err
 	}
 	err = c.cfg.Store.DeleteToken(c.ctx(), id)
-	c.tokens.forget(id)
+	c.tokens.Forget(id)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return none
 	}

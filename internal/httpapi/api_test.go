@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
 func TestSessionLife(t *testing.T) {
@@ -237,7 +238,7 @@ func TestTokens(t *testing.T) {
 	}
 	w.do("GET", "/v1/sessions", made.Token, nil).want(200)
 	list := w.do("GET", "/v1/tokens", w.admin, nil).want(200)
-	if strings.Contains(string(list.body), made.Token) || strings.Contains(string(list.body), TokenHash(made.Token)) {
+	if strings.Contains(string(list.body), made.Token) || strings.Contains(string(list.body), tokens.Hash(made.Token)) {
 		t.Error("the list shows what is secret")
 	}
 	w.do("POST", "/v1/tokens", w.admin, `{"role":"root"}`).want(400, "invalid_role")

@@ -12,21 +12,22 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
 func assetRoutes() []route {
 	return []route{
-		{method: "POST", path: "/v1/assets", id: "createAsset", role: operator, summary: "Hand in a file",
+		{method: "POST", path: "/v1/assets", id: "createAsset", role: gate.Operator, summary: "Hand in a file",
 			notes: "The body is the file itself. What it is (`image/png`, `image/jpeg`, `image/gif`, `image/webp`, `application/pdf`, or text in UTF-8) is found in its bytes; `Content-Type` only tells `text/markdown`, `text/csv` and `application/json` from `text/plain`. " +
 				"Equal bytes of one user are one asset. An asset that no run uses goes away after a day; one that runs use stays as long as their sessions.",
 			params: []param{pUser, {"name", "query", "string", "A file name for the model and for people. Of a path only its last element is kept."}},
 			action: raw(createAsset), answers: []answer{gives[api.Asset](201, "The asset; Location names it."), gives[api.Asset](200, "The asset that was there already.")}, fails: []int{429}},
-		{method: "GET", path: "/v1/assets", id: "listAssets", role: reader, summary: "List assets, newest first",
+		{method: "GET", path: "/v1/assets", id: "listAssets", role: gate.Reader, summary: "List assets, newest first",
 			params: []param{pLimit, pCursor, pOwner}, action: plain(listAssets), answers: []answer{gives[api.List[api.Asset]](200, "A page.")}},
-		{method: "GET", path: "/v1/assets/{a}", id: "getAsset", role: reader, summary: "Read what is known of an asset",
+		{method: "GET", path: "/v1/assets/{a}", id: "getAsset", role: gate.Reader, summary: "Read what is known of an asset",
 			action: plain(getAsset), answers: []answer{gives[api.Asset](200, "The asset.")}},
-		{method: "GET", path: "/v1/assets/{a}/raw", id: "getAssetBytes", role: reader, summary: "Read an asset's bytes",
+		{method: "GET", path: "/v1/assets/{a}/raw", id: "getAssetBytes", role: gate.Reader, summary: "Read an asset's bytes",
 			notes: "Always as an attachment, never to be shown in place by a browser.", action: plain(getAssetBytes),
 			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: strings.Join(admission.AssetTypes(), ", "), text: "The bytes, with the media type that was found in them."}}, fails: []int{429}},
 	}

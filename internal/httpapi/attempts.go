@@ -8,12 +8,13 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 func attemptRoutes() []route {
 	return []route{
-		{method: "GET", path: "/v1/deliveries/{d}/attempts", id: "listAttempts", role: reader, summary: "List the attempts of a delivery, in their order",
+		{method: "GET", path: "/v1/deliveries/{d}/attempts", id: "listAttempts", role: gate.Reader, summary: "List the attempts of a delivery, in their order",
 			notes:  "Those before a replay too. Of a failed one `excerpt` is the beginning of what was answered.",
 			params: []param{pLimit, pCursor},
 			action: plain(listAttempts), answers: []answer{gives[api.List[api.Attempt]](200, "A page.")}},

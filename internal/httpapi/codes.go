@@ -3,6 +3,8 @@ package httpapi
 import (
 	"slices"
 	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/gate"
 )
 
 // code is what a problem's code means: the statuses that it comes with, and a
@@ -230,7 +232,7 @@ var everyCodes = []string{"internal", "store_damaged", "store_unavailable", "sto
 // problemCodes lists the codes that the operation may answer with, by status.
 func (rt *route) problemCodes() map[int][]string {
 	names := append([]string{"invalid_parameter", "unknown_parameter", "cross_origin", "host_not_allowed", "proxy_required", "token_in_query", "rate_limited"}, codesOf[rt.id]...)
-	if rt.role > public {
+	if rt.role > gate.Public {
 		names = append(names, "token_required", "invalid_token", "role_required", "token_expired", "too_many_failures")
 		if !rt.stream {
 			names = append(names, "too_many_requests")

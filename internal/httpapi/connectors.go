@@ -85,10 +85,10 @@ func connectorRoutes() []route {
 			action:  action{raw: true, run: receiveEvent},
 			answers: []answer{gives[api.Received](202, "A new run."), gives[api.Received](200, "No new run: a repeat of an event, an event that makes none, or a challenge; `outcome` says which.")},
 			fails:   []int{401, 404, 408, 409, 413, 415, 422, 429, 503}},
-		{method: "GET", path: "/v1/connectors", id: "listConnectors", role: reader, summary: "List the configured connectors",
+		{method: "GET", path: "/v1/connectors", id: "listConnectors", role: gate.Reader, summary: "List the configured connectors",
 			params: []param{pLimit, pCursor, {"type", "query", "string", "Only connectors of this type."}},
 			action: plain(listConnectors), answers: []answer{gives[api.List[api.Connector]](200, "A page, by name.")}},
-		{method: "POST", path: "/v1/connectors/{name}/test", id: "testConnector", role: operator, summary: "See what a connector would make of an event",
+		{method: "POST", path: "/v1/connectors/{name}/test", id: "testConnector", role: gate.Operator, summary: "See what a connector would make of an event",
 			notes:  "The answer says whether the sender would be believed, and to which session and input the body is mapped. Nothing is made.",
 			action: takes(testConnector), answers: []answer{gives[api.ConnectorTest](200, "What would be made of it.")}, fails: []int{503}},
 	}

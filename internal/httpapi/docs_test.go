@@ -19,6 +19,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/holdfast-dev/holdfast/internal/gate"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the files that are made from the table of routes and from package api")
@@ -134,7 +136,7 @@ Made from the table of routes; the same table makes the mux and ` + "`/openapi.j
 `)
 	for _, rt := range table() {
 		fmt.Fprintf(&b, "\n### %s `%s`\n\n%s. ", rt.method, rt.path, rt.summary)
-		if rt.role == public {
+		if rt.role == gate.Public {
 			b.WriteString("No token wanted.\n")
 		} else {
 			fmt.Fprintf(&b, "Role: %s.\n", rt.role)

@@ -29,6 +29,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
 // story tells what the interface does, call by call, in a bubble: the examples
@@ -84,7 +85,7 @@ func newStory(t *testing.T, ctx context.Context) *story {
 	if _, err := s.store.Beat(ctx, eventlog.Node{ID: "gen_019a2b", Name: "db-7/4711", Version: "0.1.0", Active: 3, Most: 256, Roots: []string{"root_k3j9"}}, 15*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	text, row, err := NewToken(random, "first", "admin", "", time.Now())
+	text, row, err := tokens.New(random, "first", "admin", "", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -161,7 +162,7 @@ func signingKey(_ context.Context, _, secret string) ([]string, error) {
 // token stores a token and gives its text.
 func (w *world) token(role, user string) string {
 	w.t.Helper()
-	text, row, err := NewToken(rand.Reader, role+"-"+user, role, user, time.Now())
+	text, row, err := tokens.New(rand.Reader, role+"-"+user, role, user, time.Now())
 	if err != nil {
 		w.t.Fatal(err)
 	}

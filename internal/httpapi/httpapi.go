@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
 // Log is what the door reads of the log. It never appends.
@@ -182,7 +183,7 @@ type server struct {
 	cfg Config
 	// doorways are the connectors by name.
 	doorways map[string]*doorway
-	tokens   tokenCache
+	tokens   tokens.Cache
 	tails    tails
 	buffers  sync.Pool              // of *bytes.Buffer, empty
 	streams  places                 // of open streams and waits
@@ -289,6 +290,6 @@ func (p *places) count() int {
 }
 
 // acquire takes a place among the open streams and waits; an error when there is none.
-func (c *call) acquire() error { return c.streams.take(c.who.token.hash) }
+func (c *call) acquire() error { return c.streams.take(c.who.token.Hash) }
 
-func (c *call) release() { c.streams.give(c.who.token.hash) }
+func (c *call) release() { c.streams.give(c.who.token.Hash) }

@@ -75,7 +75,7 @@ func (h *Handler) Stop(ctx context.Context) {
 // keep writes the notes. What cannot be written is lost, and logged: a note must
 // not hold anything up.
 func (s *server) keep(ctx context.Context) {
-	if used := s.tokens.take(); len(used) > 0 {
+	if used := s.tokens.Take(); len(used) > 0 {
 		if err := s.cfg.Store.TouchTokens(ctx, used); err != nil {
 			s.cfg.Logger.Warn("note when tokens were used", "err", err)
 		}

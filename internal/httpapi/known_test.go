@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-dev/holdfast/internal/gate"
 )
 
 // Every operation but the few public ones is refused without a token, whatever
@@ -20,7 +22,7 @@ func TestStrangersAreRefusedFirst(t *testing.T) {
 		r.Header.Set("Content-Type", "text/plain")
 		rec := httptest.NewRecorder()
 		w.handler.ServeHTTP(rec, r)
-		if public := rt.role == public; public != open[rt.id] || !public && (rec.Code != http.StatusUnauthorized || !strings.Contains(rec.Body.String(), "token_required")) {
+		if public := rt.role == gate.Public; public != open[rt.id] || !public && (rec.Code != http.StatusUnauthorized || !strings.Contains(rec.Body.String(), "token_required")) {
 			t.Errorf("%s from loopback without a token: %d (public: %v)", rt.id, rec.Code, public)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 )
 
 type object = map[string]any
@@ -53,7 +54,7 @@ func document(routes []route, version string) ([]byte, error) {
 func (s *schemas) operation(rt *route) object {
 	op := object{"operationId": rt.id, "summary": rt.summary, "tags": []string{rt.group()}}
 	notes := rt.notes
-	if rt.role == public {
+	if rt.role == gate.Public {
 		op["security"] = []any{}
 	} else {
 		op["security"] = []any{object{"token": []any{}}}
@@ -158,7 +159,7 @@ func (rt *route) pathNames() []string {
 func (rt *route) problems() []int {
 	list := slices.Clone(rt.fails)
 	list = append(list, 400, 403, 421, 429)
-	if rt.role > public {
+	if rt.role > gate.Public {
 		list = append(list, 401)
 	}
 	if strings.Contains(rt.path, "{") {

@@ -9,27 +9,10 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/problem"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
-
-// role is what a token may do; each includes the one before it.
-type role int
-
-const (
-	public   role = iota // no token wanted
-	reader               // reads
-	operator             // creates, submits, changes, stops and erases
-	admin                // tokens too
-)
-
-var roleNames = [...]string{"public", "reader", "operator", "admin"}
-
-func (r role) String() string { return roleNames[r] }
-
-func roleOf(name string) (role, bool) {
-	i := slices.Index(roleNames[:], name)
-	return role(i), i > int(public)
-}
 
 // route is one operation. The table of routes makes the mux, the OpenAPI
 // document and the reference page.
@@ -38,7 +21,7 @@ type route struct {
 	id           string // operationId
 	summary      string
 	notes        string // what a caller must know beyond the summary
-	role         role
+	role         gate.Role
 	params       []param // of query and header; those of the path follow from path
 	action       action
 	answers      []answer
@@ -103,8 +86,8 @@ type call struct {
 // caller is who asks, and what they may do.
 type caller struct {
 	admission.Caller
-	role  role
-	token presented // zero: the local door
+	role  gate.Role
+	token tokens.Presented // zero: the local door
 }
 
 func (c *call) ctx() context.Context { return c.r.Context() }
@@ -179,7 +162,7 @@ func restOf(path string, list []string, all map[string][]string) []string {
 // serve does what comes before every handler, in this order: token, role, what
 // the body is, a place, parameters. See guard for what comes before.
 func (c *call) serve(rt *route) error {
-	if rt.role == public {
+	if rt.role == gate.Public {
 		if err := c.stranger(nil); err != nil {
 			return err
 		}
@@ -195,7 +178,7 @@ func (c *call) serve(rt *route) error {
 	if err := c.jsonOnly(rt); err != nil {
 		return err
 	}
-	if !rt.stream && rt.role > public { // a probe is answered also in a crowd
+	if !rt.stream && rt.role > gate.Public { // a probe is answered also in a crowd
 		if err := c.begin(); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/secret"
 	"github.com/holdfast-dev/holdfast/internal/slots"
@@ -30,17 +31,17 @@ var pSlot = param{"user_id", "query", "string", "Whose slot is meant. Absent: th
 
 func secretRoutes() []route {
 	return []route{
-		{method: "PUT", path: "/v1/secrets/{secret}", id: "putSecret", role: operator, summary: "Set a secret slot",
+		{method: "PUT", path: "/v1/secrets/{secret}", id: "putSecret", role: gate.Operator, summary: "Set a secret slot",
 			notes: "Another value is a new version; the one before counts for 24 hours more (`slots.former_for`), so that both sign. The same value again changes nothing. The daemon's own slots, which the configuration may refer to, want an administrator. " +
 				"A secret is sent to the hosts that it names and to no other (`secret_not_for_host`).",
 			params: []param{pSlot}, action: takes(putSecret), answers: []answer{gives[api.Secret](201, "The slot, which is new."), gives[api.Secret](200, "The slot as it is now.")}, fails: []int{409, 413, 429, 503}},
-		{method: "GET", path: "/v1/secrets", id: "listSecrets", role: operator, summary: "List secret slots, by user and name",
+		{method: "GET", path: "/v1/secrets", id: "listSecrets", role: gate.Operator, summary: "List secret slots, by user and name",
 			notes: "Never their values.", params: []param{pLimit, pCursor, pOwner}, action: plain(listSecrets), answers: []answer{gives[api.List[api.Secret]](200, "A page.")}},
-		{method: "GET", path: "/v1/secrets/{secret}", id: "getSecret", role: operator, summary: "Read what is known of a secret slot",
+		{method: "GET", path: "/v1/secrets/{secret}", id: "getSecret", role: gate.Operator, summary: "Read what is known of a secret slot",
 			notes: "Never its value.", params: []param{pSlot}, action: plain(getSecret), answers: []answer{gives[api.Secret](200, "The slot as it is now.")}},
-		{method: "DELETE", path: "/v1/secrets/{secret}", id: "deleteSecret", role: operator, summary: "Delete a secret slot, all its versions",
+		{method: "DELETE", path: "/v1/secrets/{secret}", id: "deleteSecret", role: gate.Operator, summary: "Delete a secret slot, all its versions",
 			params: []param{pSlot}, action: plain(deleteSecret), answers: []answer{{status: 204, text: "Deleted."}}},
-		{method: "POST", path: "/v1/rekey-secrets", id: "rekeySecrets", role: admin, summary: "Seal secret slots anew under the current master key",
+		{method: "POST", path: "/v1/rekey-secrets", id: "rekeySecrets", role: gate.Admin, summary: "Seal secret slots anew under the current master key",
 			notes:  "One step of at most 100 versions; repeat it until `left` is 0. It may stop and go on at any time. Of a token that is bound to a user it is refused (`unbound_token_required`).",
 			action: plain(rekeySecrets), answers: []answer{gives[api.Rekeyed](200, "What this step did.")}, fails: []int{409, 503}},
 	}
@@ -59,7 +60,7 @@ func (c *call) slotOwner(change bool) (string, error) {
 	if c.who.UserID != "" || named != "" {
 		return c.who.User(named)
 	}
-	if change && c.who.role < admin {
+	if change && c.who.role < gate.Admin {
 		return "", problem.New(problem.Forbidden, "role_required", "the daemon's own secrets want a token with the role admin; name a user_id for those of a user")
 	}
 	return slots.Daemon, nil

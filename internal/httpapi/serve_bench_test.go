@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
 // oneToken is a store with a token and nothing else.
@@ -33,7 +34,7 @@ func (b *blank) WriteHeader(int)             {}
 // What everything before a handler costs: a request with a known token that reads
 // nothing of the store.
 func BenchmarkServe(b *testing.B) {
-	text, row, err := NewToken(rand.Reader, "bench", "reader", "", time.Now())
+	text, row, err := tokens.New(rand.Reader, "bench", "reader", "", time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	delivering "github.com/holdfast-dev/holdfast/internal/delivery"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -20,7 +21,7 @@ import (
 func targetRoutes() []route {
 	const takesEffect = " Whoever works on the target learns of it at once, on another node too. It may be said again: then nothing changes."
 	change := func(path, id, summary, notes string, action func(*call, *api.ChangeTarget) error) route {
-		return route{method: "POST", path: "/v1/targets/{target}/" + path, id: id, role: operator, summary: summary, notes: notes + takesEffect,
+		return route{method: "POST", path: "/v1/targets/{target}/" + path, id: id, role: gate.Operator, summary: summary, notes: notes + takesEffect,
 			action: takes(action), answers: []answer{gives[api.Target](200, "The target as it is now.")}}
 	}
 	return []route{

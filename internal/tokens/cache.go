@@ -1,4 +1,4 @@
-package httpapi
+package tokens
 
 import (
 	"context"
@@ -9,55 +9,57 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 )
 
-// tokenTTL bounds how long a token that another node revoked still counts;
+// ttl bounds how long a token that another node revoked still counts;
 // this node forgets at once what it revokes itself.
-const tokenTTL = 2 * time.Second
+const ttl = 2 * time.Second
 
 // maxCached bounds the cache.
 const maxCached = 4096
 
-// tokenCache spares a read for each request, and notes when tokens were used.
+// Cache spares a read for each request, and notes when tokens were used.
 // Only known tokens are kept, past their time too: that one was good a short
 // while ago is known as long as there is room. The zero value is ready.
-type tokenCache struct {
+type Cache struct {
 	mu      sync.Mutex
-	known   map[string]cachedToken
+	known   map[string]cached
 	turn    int // counts revocations: what was read before one is not kept after it
 	touched map[string]time.Time
 }
 
-type cachedToken struct {
+type cached struct {
 	row   eventlog.TokenRow
 	until time.Time
 }
 
-// tokenState is what the cache knows of a token.
-type tokenState int
+// State is what the cache knows of a token.
+type State int
 
+// What there is to know: nothing, that it was good when it was read last, and what it is.
 const (
-	tokenUnknown tokenState = iota
-	tokenStale              // was good when it was read last
-	tokenFresh
+	Unknown State = iota
+	Stale         // was good when it was read last
+	Fresh
 )
 
-func (t *tokenCache) look(hash string, now time.Time) (eventlog.TokenRow, tokenState) {
+// Look gives what is known of a token without asking anybody.
+func (t *Cache) Look(hash string, now time.Time) (eventlog.TokenRow, State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch hit, ok := t.known[hash]; {
 	case !ok:
-		return eventlog.TokenRow{}, tokenUnknown
+		return eventlog.TokenRow{}, Unknown
 	case now.Before(hit.until):
-		return hit.row, tokenFresh
+		return hit.row, Fresh
 	default:
-		return hit.row, tokenStale
+		return hit.row, Stale
 	}
 }
 
-// get gives the row of a token, eventlog.ErrNotFound when there is none.
-func (t *tokenCache) get(ctx context.Context, store eventlog.Tokens, p presented) (eventlog.TokenRow, error) {
+// Get gives the row of a token, eventlog.ErrNotFound when there is none.
+func (t *Cache) Get(ctx context.Context, store eventlog.Tokens, p Presented) (eventlog.TokenRow, error) {
 	now := time.Now()
 	t.mu.Lock()
-	hit, ok := t.known[p.hash]
+	hit, ok := t.known[p.Hash]
 	turn := t.turn
 	t.mu.Unlock()
 	if ok && now.Before(hit.until) {
@@ -67,20 +69,20 @@ func (t *tokenCache) get(ctx context.Context, store eventlog.Tokens, p presented
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if errors.Is(err, eventlog.ErrNotFound) {
-		delete(t.known, p.hash)
+		delete(t.known, p.Hash)
 	}
 	if err != nil || t.turn != turn {
 		return row, err
 	}
 	if t.known == nil || len(t.known) >= maxCached {
-		t.known = map[string]cachedToken{}
+		t.known = map[string]cached{}
 	}
-	t.known[p.hash] = cachedToken{row, now.Add(tokenTTL)}
+	t.known[p.Hash] = cached{row, now.Add(ttl)}
 	return row, nil
 }
 
-// forget takes a token out.
-func (t *tokenCache) forget(id string) {
+// Forget takes a token out.
+func (t *Cache) Forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.turn++
@@ -94,9 +96,9 @@ func (t *tokenCache) forget(id string) {
 // usedGrain is how exactly it is told when a token was used last.
 const usedGrain = time.Minute
 
-// used notes that a token was used. True: it is the first of its kind since the
+// Used notes that a token was used. True: it is the first of its kind since the
 // notes were taken.
-func (t *tokenCache) used(id string, now time.Time) (first bool) {
+func (t *Cache) Used(id string, now time.Time) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at, known := t.touched[id]
@@ -110,8 +112,8 @@ func (t *tokenCache) used(id string, now time.Time) (first bool) {
 	return len(t.touched) == 1 && !known
 }
 
-// take gives the notes and begins anew.
-func (t *tokenCache) take() map[string]time.Time {
+// Take gives the notes and begins anew.
+func (t *Cache) Take() map[string]time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	touched := t.touched
