@@ -87,12 +87,12 @@ func createToken(c *call, req *api.CreateToken) error {
 	if err := c.audit(record); err != nil {
 		return err
 	}
-	if err := c.cfg.Store.AddToken(c.ctx(), row); err != nil {
+	if err := c.cfg.Store.AddToken(c.Ctx(), row); err != nil {
 		return err
 	}
 	out := token(&row)
 	out.Token = text
-	return c.json(http.StatusCreated, out)
+	return c.JSON(http.StatusCreated, out)
 }
 
 func token(row *eventlog.TokenRow) api.Token {
@@ -107,7 +107,7 @@ func token(row *eventlog.TokenRow) api.Token {
 }
 
 func listTokens(c *call) error {
-	rows, err := c.cfg.Store.ListTokens(c.ctx())
+	rows, err := c.cfg.Store.ListTokens(c.Ctx())
 	if err != nil {
 		return err
 	}
@@ -126,13 +126,13 @@ func listTokens(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func deleteToken(c *call) error {
 	none := problem.New(problem.NotFound, "token_not_found", "there is no such token")
-	id := c.r.PathValue("t")
-	rows, err := c.cfg.Store.ListTokens(c.ctx())
+	id := c.R.PathValue("t")
+	rows, err := c.cfg.Store.ListTokens(c.Ctx())
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func deleteToken(c *call) error {
 	if err := c.audit(&event.AuditTokenRevoked{Actor: c.who.Actor, Peer: c.peerText(), TokenID: id}); err != nil {
 		return err
 	}
-	err = c.cfg.Store.DeleteToken(c.ctx(), id)
+	err = c.cfg.Store.DeleteToken(c.Ctx(), id)
 	c.tokens.Forget(id)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return none
@@ -154,7 +154,7 @@ func deleteToken(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.noContent()
+	return c.NoContent()
 }
 
 func listRoutes(c *call) error {
@@ -165,7 +165,7 @@ func listRoutes(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func listTools(c *call) error {
@@ -182,14 +182,14 @@ func listTools(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func listNodes(c *call) error {
 	if err := c.unbound("nodes work for all users"); err != nil {
 		return err
 	}
-	rows, err := c.cfg.Store.ListNodes(c.ctx())
+	rows, err := c.cfg.Store.ListNodes(c.Ctx())
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func listNodes(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 // some is list, never nil: an empty list is [].
@@ -220,7 +220,7 @@ func some[T any](list []T) []T {
 }
 
 func healthz(c *call) error {
-	return c.json(http.StatusOK, api.Health{Status: "ok", Version: c.cfg.Version})
+	return c.JSON(http.StatusOK, api.Health{Status: "ok", Version: c.cfg.Version})
 }
 
 func readyz(c *call) error {
@@ -233,7 +233,7 @@ func readyz(c *call) error {
 			return problem.New(problem.Unavailable, "not_ready", "the daemon does not take work now").Because(err)
 		}
 	}
-	return c.json(http.StatusOK, api.Health{Status: "ready", Version: c.cfg.Version})
+	return c.JSON(http.StatusOK, api.Health{Status: "ready", Version: c.cfg.Version})
 }
 
 func openAPI(c *call) error {
@@ -241,7 +241,7 @@ func openAPI(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.bytes(http.StatusOK, "application/json", doc)
+	return c.Bytes(http.StatusOK, "application/json", doc)
 }
 
 // metricsType is Prometheus' text format.
@@ -260,7 +260,7 @@ func metricsText(c *call) error {
 	if err != nil {
 		return problem.New(problem.Unavailable, "metrics_unavailable", "the figures cannot be given now").Because(err)
 	}
-	return c.bytes(http.StatusOK, metricsType, text)
+	return c.Bytes(http.StatusOK, metricsType, text)
 }
 
 // unbound refuses a caller who is bound to one user (I-34).

@@ -44,7 +44,7 @@ func raw(f func(*call, []byte) error) action {
 			return err
 		}
 		defer func() { <-c.uploads }()
-		data, err := c.receive(c.cfg.MaxAsset)
+		data, err := c.Receive(c.cfg.MaxAsset)
 		var p *problem.Error
 		if errors.As(err, &p) && p.Kind == problem.TooLarge {
 			return problem.New(problem.TooLarge, "asset_too_large", "the file holds more than %d bytes", c.cfg.MaxAsset).Because(err)
@@ -68,17 +68,17 @@ func (c *call) enter(places chan struct{}) error {
 		return errUploads
 	case <-c.cfg.Stopping:
 		return eventlog.ErrClosed
-	case <-c.ctx().Done():
-		return c.ctx().Err()
+	case <-c.Ctx().Done():
+		return c.Ctx().Err()
 	}
 }
 
 func createAsset(c *call, data []byte) error {
-	row, created, err := c.cfg.Admission.PutAsset(c.ctx(), c.who.Caller, c.query["user_id"], c.query["name"], c.r.Header.Get("Content-Type"), data)
+	row, created, err := c.cfg.Admission.PutAsset(c.Ctx(), c.who.Caller, c.query["user_id"], c.query["name"], c.R.Header.Get("Content-Type"), data)
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Location", "/v1/assets/"+string(row.ID))
+	c.W.Header().Set("Location", "/v1/assets/"+string(row.ID))
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
@@ -91,7 +91,7 @@ func (c *call) asset(status int, row *eventlog.AssetRow) error {
 	if err != nil {
 		return err
 	}
-	return c.json(status, out)
+	return c.JSON(status, out)
 }
 
 func assetOf(row *eventlog.AssetRow) (api.Asset, error) {
@@ -111,7 +111,7 @@ func listAssets(c *call) error {
 	if err != nil {
 		return err
 	}
-	rows, next, err := c.cfg.Store.ListAssets(c.ctx(), user, page)
+	rows, next, err := c.cfg.Store.ListAssets(c.Ctx(), user, page)
 	if err != nil {
 		return err
 	}
@@ -123,11 +123,11 @@ func listAssets(c *call) error {
 		}
 		out.Items = append(out.Items, a)
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func getAsset(c *call) error {
-	row, err := c.cfg.Admission.FindAsset(c.ctx(), c.who.Caller, event.AssetID(c.r.PathValue("a")))
+	row, err := c.cfg.Admission.FindAsset(c.Ctx(), c.who.Caller, event.AssetID(c.R.PathValue("a")))
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func getAssetBytes(c *call) error {
 		return err
 	}
 	defer func() { <-c.reads }()
-	row, data, err := c.cfg.Admission.AssetBytes(c.ctx(), c.who.Caller, event.AssetID(c.r.PathValue("a")))
+	row, data, err := c.cfg.Admission.AssetBytes(c.Ctx(), c.who.Caller, event.AssetID(c.R.PathValue("a")))
 	if err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func getAssetBytes(c *call) error {
 	if name == "" {
 		name = string(row.ID)
 	}
-	h := c.w.Header()
+	h := c.W.Header()
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
-	return c.bytes(http.StatusOK, row.MediaType, data)
+	return c.Bytes(http.StatusOK, row.MediaType, data)
 }

@@ -28,7 +28,7 @@ func listAttempts(c *call) error {
 	if err != nil {
 		return err
 	}
-	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, event.DeliveryID(c.r.PathValue("d")))
+	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.who.Caller, event.DeliveryID(c.R.PathValue("d")))
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func listAttempts(c *call) error {
 	if err != nil {
 		return err
 	}
-	rows, next, err := c.cfg.Store.Attempts(c.ctx(), row.TargetID, row.ID, page)
+	rows, next, err := c.cfg.Store.Attempts(c.Ctx(), row.TargetID, row.ID, page)
 	if err != nil {
 		return err
 	}
@@ -49,14 +49,14 @@ func listAttempts(c *call) error {
 		out.Items = append(out.Items, item)
 	}
 	if next != "" {
-		return c.json(http.StatusOK, out)
+		return c.JSON(http.StatusOK, out)
 	}
 	for _, last := range rest(&row) {
 		switch {
 		case last.Number <= after:
 		case len(out.Items) == limit:
 			out.NextCursor = storecore.EncodeCursor(storecore.AttemptsKind, []string{strconv.FormatInt(out.Items[limit-1].Number, 10)})
-			return c.json(http.StatusOK, out)
+			return c.JSON(http.StatusOK, out)
 		default:
 			item, err := c.attempt(&row, &last)
 			if err != nil {
@@ -65,7 +65,7 @@ func listAttempts(c *call) error {
 			out.Items = append(out.Items, item)
 		}
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 // rest are the attempts that have no rows of their own.
@@ -90,7 +90,7 @@ func (c *call) attempt(row *eventlog.DeliveryRow, a *eventlog.AttemptRow) (api.A
 		out.Outcome = api.AttemptFailed
 	}
 	if a.Excerpt != "" {
-		text, _, err := c.cfg.Store.Blob(c.ctx(), row.SessionID, a.Excerpt)
+		text, _, err := c.cfg.Store.Blob(c.Ctx(), row.SessionID, a.Excerpt)
 		if err != nil && !errors.Is(err, eventlog.ErrErased) && !errors.Is(err, eventlog.ErrNotFound) {
 			return out, err
 		}

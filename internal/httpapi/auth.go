@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
@@ -27,7 +28,7 @@ var (
 // looked at only as long as its peer is within the limit, unless this process
 // knows it already.
 func (c *call) authenticate(local bool) (caller, error) {
-	text, none, ok := tokens.Bearer(c.r.Header)
+	text, none, ok := tokens.Bearer(c.R.Header)
 	switch {
 	case none && local:
 		return caller{Caller: admission.Caller{Actor: "local"}, role: gate.Admin}, nil
@@ -47,11 +48,11 @@ func (c *call) authenticate(local bool) (caller, error) {
 		select {
 		case c.lookups <- struct{}{}:
 			defer func() { <-c.lookups }()
-		case <-c.ctx().Done():
-			return caller{}, c.ctx().Err()
+		case <-c.Ctx().Done():
+			return caller{}, c.Ctx().Err()
 		}
 	}
-	row, err := c.tokens.Get(c.ctx(), c.cfg.Store, p)
+	row, err := c.tokens.Get(c.Ctx(), c.cfg.Store, p)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		c.who.Actor = row.ID
 		return caller{}, c.failed(errInvalidToken, now)
@@ -74,7 +75,7 @@ func (c *call) admit(row eventlog.TokenRow, p tokens.Presented, now time.Time) (
 	}
 	if ok, wait := c.rates.Take(row.ID, now); !ok {
 		c.who.Actor = who.Actor
-		return caller{}, later(wait, problem.New(problem.Limited, "rate_limited", "this token sends more requests than limits.token_rate allows; try again"))
+		return caller{}, exchange.Later(wait, problem.New(problem.Limited, "rate_limited", "this token sends more requests than limits.token_rate allows; try again"))
 	}
 	if c.tokens.Used(row.ID, now) {
 		c.keeper.wake()
@@ -106,7 +107,7 @@ func (c *call) failed(err error, now time.Time) error {
 		return err
 	}
 	if ok, wait := c.failures.Take(gate.Household(peer), now); !ok {
-		return later(wait, problem.New(problem.Limited, "too_many_failures", "too many tokens that are not good came from this address (limits.auth_failures); a good one still works"))
+		return exchange.Later(wait, problem.New(problem.Limited, "too_many_failures", "too many tokens that are not good came from this address (limits.auth_failures); a good one still works"))
 	}
 	return err
 }
@@ -119,7 +120,7 @@ func (c *call) stranger(err error) error {
 		return err
 	}
 	if ok, wait := c.strangers.Take(gate.Household(peer), time.Now()); !ok {
-		return later(wait, problem.New(problem.Limited, "rate_limited", "too many requests without a token came from this address (limits.peer_rate); try again"))
+		return exchange.Later(wait, problem.New(problem.Limited, "rate_limited", "too many requests without a token came from this address (limits.peer_rate); try again"))
 	}
 	return err
 }
@@ -129,7 +130,7 @@ func (c *call) still() error {
 	if c.who.token.Hash == "" {
 		return nil
 	}
-	row, err := c.tokens.Get(c.ctx(), c.cfg.Store, c.who.token)
+	row, err := c.tokens.Get(c.Ctx(), c.cfg.Store, c.who.token)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return errInvalidToken
 	}
@@ -145,11 +146,11 @@ func (c *call) peer() (netip.Addr, bool) {
 	if c.local {
 		return netip.Addr{}, false
 	}
-	remote, ok := gate.Remote(c.r.RemoteAddr)
+	remote, ok := gate.Remote(c.R.RemoteAddr)
 	if !ok || c.cfg.Proxies == nil {
 		return remote, ok
 	}
-	return c.cfg.Proxies.Peer(remote, c.r.Header), true
+	return c.cfg.Proxies.Peer(remote, c.R.Header), true
 }
 
 // peerText is the peer for the record.

@@ -16,7 +16,7 @@ import (
 )
 
 // rooms are the packages whose problems reach a client.
-var rooms = []string{"admission", "httpapi", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem", "slots", "secret"}
+var rooms = []string{"admission", "httpapi", "httpapi/exchange", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem", "slots", "secret"}
 
 // elsewhere are codes that those packages give to others than clients of HTTP.
 var elsewhere = []string{"secret_not_for_host", "secret_unavailable"}
@@ -110,7 +110,7 @@ func TestCodes(t *testing.T) {
 }
 
 // codesIn finds the calls of problem.New with a constant code. A call within
-// withStatus(http.StatusX, …) has that status.
+// exchange.WithStatus(http.StatusX, …) has that status.
 func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 	t.Helper()
 	f, err := parser.ParseFile(gotoken.NewFileSet(), file, src, 0)
@@ -123,19 +123,14 @@ func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 		if !ok {
 			return true
 		}
-		switch fun := call.Fun.(type) {
-		case *ast.Ident:
-			if fun.Name == "withStatus" && len(call.Args) == 2 {
-				status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405, "StatusMisdirectedRequest": 421, "StatusUnprocessableEntity": 422}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
-				if status == 0 {
-					t.Fatalf("%s: a status that this test does not know", file)
-				}
-				ast.Inspect(call.Args[1], func(n ast.Node) bool { finer[n] = status; return true })
+		switch name := funName(call.Fun); {
+		case name == "WithStatus" || name == "exchange.WithStatus":
+			status := map[string]int{"StatusRequestTimeout": 408, "StatusUnsupportedMediaType": 415, "StatusMethodNotAllowed": 405, "StatusMisdirectedRequest": 421, "StatusUnprocessableEntity": 422}[call.Args[0].(*ast.SelectorExpr).Sel.Name]
+			if status == 0 {
+				t.Fatalf("%s: a status that this test does not know", file)
 			}
-		case *ast.SelectorExpr:
-			if x, ok := fun.X.(*ast.Ident); !ok || x.Name != "problem" || fun.Sel.Name != "New" {
-				return true
-			}
+			ast.Inspect(call.Args[1], func(n ast.Node) bool { finer[n] = status; return true })
+		case name == "problem.New":
 			lit, ok := call.Args[1].(*ast.BasicLit)
 			if !ok {
 				return true
@@ -152,6 +147,19 @@ func codesIn(t *testing.T, file string, src []byte, note func(string, int)) {
 		}
 		return true
 	})
+}
+
+// funName is the name of a function that is called, with its package's.
+func funName(fun ast.Expr) string {
+	switch fun := fun.(type) {
+	case *ast.Ident:
+		return fun.Name
+	case *ast.SelectorExpr:
+		if x, ok := fun.X.(*ast.Ident); ok {
+			return x.Name + "." + fun.Sel.Name
+		}
+	}
+	return ""
 }
 
 func problemKind(name string) problem.Kind {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -99,16 +100,16 @@ var errNoConnector = problem.New(problem.NotFound, "connector_not_found", "there
 // receiveEvent takes an event. The order is: connector, sender, rate, mapping,
 // admission; nothing is parsed before the sender is known.
 func receiveEvent(c *call) error {
-	d := c.doorways[c.r.PathValue("name")]
+	d := c.doorways[c.R.PathValue("name")]
 	if d == nil {
 		return errNoConnector
 	}
 	out, err := c.received(d)
 	if err != nil {
 		err = inboundStatus(err)
-		status := problemOf(err).Status
+		status := exchange.ProblemOf(err).Status
 		if d.Rules.Kind == inbound.KindSlack && status >= 400 && status < 500 && status != http.StatusTooManyRequests {
-			c.w.Header().Set("X-Slack-No-Retry", "1")
+			c.W.Header().Set("X-Slack-No-Retry", "1")
 		}
 		c.counted(d, outcomeOf(status))
 		return err
@@ -118,7 +119,7 @@ func receiveEvent(c *call) error {
 	if out.Outcome == api.InboundAccepted {
 		status = http.StatusAccepted
 	}
-	return c.json(status, out)
+	return c.JSON(status, out)
 }
 
 func (c *call) counted(d *doorway, outcome string) {
@@ -145,14 +146,14 @@ func outcomeOf(status int) string {
 var errSender = problem.New(problem.Unauthenticated, "sender_unknown", "the request does not prove who sends it")
 
 func (c *call) received(d *doorway) (*api.Received, error) {
-	secrets, err := d.Secrets(c.ctx())
+	secrets, err := d.Secrets(c.Ctx())
 	if err != nil {
 		return nil, problem.New(problem.Unavailable, "connector_unavailable", "the connector cannot take events now").Because(err)
 	}
 	if !d.Rules.Auth.Sealed() {
-		err = d.Rules.Auth.Verify(c.r.Header, nil, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard)
+		err = d.Rules.Auth.Verify(c.R.Header, nil, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard)
 	} else {
-		err = d.Rules.Auth.Glance(c.r.Header, time.Now(), d.Rules.MaxAge)
+		err = d.Rules.Auth.Glance(c.R.Header, time.Now(), d.Rules.MaxAge)
 	}
 	if err != nil {
 		return nil, c.unbelieved(d, err)
@@ -163,19 +164,19 @@ func (c *call) received(d *doorway) (*api.Received, error) {
 		return nil, err
 	}
 	defer leave()
-	body, err := c.receive(int64(d.Rules.BodyBytes))
+	body, err := c.Receive(int64(d.Rules.BodyBytes))
 	if err != nil {
 		return nil, err
 	}
 	if d.Rules.Auth.Sealed() {
-		if err := d.Rules.Auth.Verify(c.r.Header, body, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard); err != nil {
+		if err := d.Rules.Auth.Verify(c.R.Header, body, secrets, time.Now(), d.Rules.MaxAge, c.cfg.Connectors.Standard); err != nil {
 			return nil, c.unbelieved(d, err)
 		}
 	}
 	if !d.bucket.Take(time.Now()) {
 		return nil, problem.New(problem.Limited, "connector_busy", "the connector takes %g events a second; send it again later", d.Rate)
 	}
-	ev, err := d.Rules.Map(c.r.Header, body)
+	ev, err := d.Rules.Map(c.R.Header, body)
 	if err != nil {
 		return c.mapsNoMore(d, ev, err)
 	}
@@ -187,7 +188,7 @@ func (c *call) received(d *doorway) (*api.Received, error) {
 	case ev.Ignored != "":
 		return out, nil
 	}
-	ctx := c.ctx()
+	ctx := c.Ctx()
 	if d.Rules.Kind == inbound.KindSlack {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, slackPatience)
@@ -214,11 +215,11 @@ const senderPatience = 5 * time.Second
 
 // enterSender waits for a place among the events that come in.
 func (c *call) enterSender() (leave func(), err error) {
-	ctx, cancel := context.WithTimeout(c.ctx(), senderPatience)
+	ctx, cancel := context.WithTimeout(c.Ctx(), senderPatience)
 	defer cancel()
 	peer, _ := c.peer()
-	if leave, err = c.senders.Enter(ctx, gate.Household(peer)); err != nil && c.ctx().Err() == nil {
-		return nil, later(senderPatience, problem.New(problem.Limited, "too_many_requests", "too many events come in at once (limits.events); send it again later"))
+	if leave, err = c.senders.Enter(ctx, gate.Household(peer)); err != nil && c.Ctx().Err() == nil {
+		return nil, exchange.Later(senderPatience, problem.New(problem.Limited, "too_many_requests", "too many events come in at once (limits.events); send it again later"))
 	}
 	return leave, err
 }
@@ -229,7 +230,7 @@ func (c *call) mapsNoMore(d *doorway, ev *inbound.Event, why error) (*api.Receiv
 	if ev == nil || ev.Hash == "" {
 		return nil, why
 	}
-	r, err := c.cfg.Admission.Received(c.ctx(), d.admit(ev))
+	r, err := c.cfg.Admission.Received(c.Ctx(), d.admit(ev))
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +243,7 @@ func (c *call) mapsNoMore(d *doorway, ev *inbound.Event, why error) (*api.Receiv
 // unbelieved is the answer to a sender that is not believed. Why not is for the
 // log and the audit stream alone.
 func (c *call) unbelieved(d *doorway, why error) error {
-	c.cfg.Logger.LogAttrs(c.ctx(), slog.LevelDebug, "sender not believed", slog.String("connector", d.Rules.Name), slog.String("reason", why.Error()))
+	c.cfg.Logger.LogAttrs(c.Ctx(), slog.LevelDebug, "sender not believed", slog.String("connector", d.Rules.Name), slog.String("reason", why.Error()))
 	c.why = d.Rules.Name + ": " + why.Error()
 	return errSender.Because(why)
 }
@@ -289,8 +290,7 @@ func sessionMetadata(connector, key string) api.Raw {
 // read, and does not fit.
 func inboundStatus(err error) error {
 	var p *problem.Error
-	var finer *statusError
-	if errors.As(err, &finer) || !errors.As(err, &p) {
+	if exchange.HasStatus(err) || !errors.As(err, &p) {
 		return err
 	}
 	if p.Kind == problem.Gone { // 410 would tell a sender to send nothing any more
@@ -298,10 +298,10 @@ func inboundStatus(err error) error {
 	}
 	switch p.Code {
 	case inbound.CodeMedia:
-		return withStatus(http.StatusUnsupportedMediaType, p)
+		return exchange.WithStatus(http.StatusUnsupportedMediaType, p)
 	case inbound.CodeMapping, inbound.CodeEventID, inbound.CodeTarget, inbound.CodeUnhandled, admission.CodeInputContract, "invalid_input",
 		"invalid_url", "target_not_allowed":
-		return withStatus(http.StatusUnprocessableEntity, p)
+		return exchange.WithStatus(http.StatusUnprocessableEntity, p)
 	}
 	return err
 }
@@ -322,7 +322,7 @@ func listConnectors(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func (d *doorway) show() api.Connector {
@@ -344,7 +344,7 @@ func (d *doorway) show() api.Connector {
 }
 
 func testConnector(c *call, req *api.TestConnector) error {
-	d := c.doorways[c.r.PathValue("name")]
+	d := c.doorways[c.R.PathValue("name")]
 	if d == nil || !c.who.Sees(d.User) {
 		return errNoConnector
 	}
@@ -352,7 +352,7 @@ func testConnector(c *call, req *api.TestConnector) error {
 	for name, value := range req.Headers {
 		h.Set(name, value)
 	}
-	secrets, err := d.Secrets(c.ctx())
+	secrets, err := d.Secrets(c.Ctx())
 	if err != nil {
 		return problem.New(problem.Unavailable, "connector_unavailable", "a secret of the connector cannot be read").Because(err)
 	}
@@ -361,13 +361,13 @@ func testConnector(c *call, req *api.TestConnector) error {
 		out.Authentication = err.Error()
 	}
 	if err := c.tested(d, h, req.Body, out); err != nil {
-		if p := problemOf(inboundStatus(err)); p.Status < 500 {
+		if p := exchange.ProblemOf(inboundStatus(err)); p.Status < 500 {
 			out.Outcome, out.Problem = api.InboundRefused, &p
 		} else {
 			return err
 		}
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func (c *call) tested(d *doorway, h http.Header, body string, out *api.ConnectorTest) error {
@@ -395,7 +395,7 @@ func (c *call) tested(d *doorway, h http.Header, body string, out *api.Connector
 	if t := in.Run.ReplyTargets; t != nil {
 		out.ReplyTargets = *t
 	}
-	r, err := c.cfg.Admission.Receive(c.ctx(), in)
+	r, err := c.cfg.Admission.Receive(c.Ctx(), in)
 	if err != nil {
 		return err
 	}

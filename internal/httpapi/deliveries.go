@@ -14,7 +14,7 @@ import (
 const maxReplays = 100
 
 func (c *call) showDelivery(status int, id event.DeliveryID) error {
-	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, id)
+	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.who.Caller, id)
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (c *call) showDelivery(status int, id event.DeliveryID) error {
 		return err
 	}
 	if row.Replays > 0 {
-		rows, err := c.cfg.Store.Replays(c.ctx(), row.TargetID, row.ID, maxReplays)
+		rows, err := c.cfg.Store.Replays(c.Ctx(), row.TargetID, row.ID, maxReplays)
 		if err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (c *call) showDelivery(status int, id event.DeliveryID) error {
 			return t.err
 		}
 	}
-	return c.json(status, out)
+	return c.JSON(status, out)
 }
 
 func listDeliveries(c *call) error {
@@ -80,16 +80,16 @@ func listDeliveries(c *call) error {
 	}
 	out := api.List[api.Delivery]{Items: []api.Delivery{}}
 	if f.RunID != "" && f.SessionID == "" { // deliveries of a run are found by its session
-		run, err := c.cfg.Store.Run(c.ctx(), f.RunID)
+		run, err := c.cfg.Store.Run(c.Ctx(), f.RunID)
 		if errors.Is(err, eventlog.ErrNotFound) {
-			return c.json(http.StatusOK, out)
+			return c.JSON(http.StatusOK, out)
 		}
 		if err != nil {
 			return err
 		}
 		f.SessionID = run.SessionID
 	}
-	rows, next, err := c.cfg.Store.Deliveries(c.ctx(), f, page)
+	rows, next, err := c.cfg.Store.Deliveries(c.Ctx(), f, page)
 	if err != nil {
 		return err
 	}
@@ -101,30 +101,30 @@ func listDeliveries(c *call) error {
 		}
 		out.Items = append(out.Items, item)
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func getDelivery(c *call) error {
-	return c.showDelivery(http.StatusOK, event.DeliveryID(c.r.PathValue("d")))
+	return c.showDelivery(http.StatusOK, event.DeliveryID(c.R.PathValue("d")))
 }
 
 func replayDelivery(c *call, req *api.ReplayDelivery) error {
-	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, event.DeliveryID(c.r.PathValue("d")))
+	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.who.Caller, event.DeliveryID(c.R.PathValue("d")))
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Replay(c.ctx(), c.who.Caller, row, req); err != nil {
+	if err := c.cfg.Admission.Replay(c.Ctx(), c.who.Caller, row, req); err != nil {
 		return err
 	}
 	return c.showDelivery(http.StatusAccepted, row.ID)
 }
 
 func resolveDelivery(c *call, req *api.ResolveDelivery) error {
-	row, err := c.cfg.Admission.FindDelivery(c.ctx(), c.who.Caller, event.DeliveryID(c.r.PathValue("d")))
+	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.who.Caller, event.DeliveryID(c.R.PathValue("d")))
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.ResolveDelivery(c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+	if err := c.cfg.Admission.ResolveDelivery(c.Ctx(), c.who.Caller, row, req.Reason); err != nil {
 		return err
 	}
 	return c.showDelivery(http.StatusOK, row.ID)

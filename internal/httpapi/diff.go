@@ -56,12 +56,12 @@ func sessionDiff(c *call) error {
 		return Elsewhere(from.Node)
 	}
 	out := api.FilesDiff{SessionID: string(row.ID), From: from.FileSnapshot, To: to.FileSnapshot}
-	files, more, err := c.cfg.Files.Diff(c.ctx(), row.ID, from.snapshot, to.snapshot, stat == "true")
+	files, more, err := c.cfg.Files.Diff(c.Ctx(), row.ID, from.snapshot, to.snapshot, stat == "true")
 	if err != nil {
 		return err
 	}
 	out.Files, out.More = some(files), more
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 // Elsewhere says that a snapshot stands in the private store of another node.
@@ -100,7 +100,7 @@ func (c *call) marks(row *eventlog.SessionRow, named event.RunID, q diffQuery) (
 		src.run = q.run()
 	}
 	if src.run != "" {
-		run, err := c.cfg.Store.Run(c.ctx(), src.run)
+		run, err := c.cfg.Store.Run(c.Ctx(), src.run)
 		switch {
 		case err == nil && run.SessionID == row.ID:
 			src.row = run
@@ -112,7 +112,7 @@ func (c *call) marks(row *eventlog.SessionRow, named event.RunID, q diffQuery) (
 	}
 	var marks []mark
 	for at, looked := src.start(0), 0; ; {
-		events, err := c.cfg.Store.ReadBounded(c.ctx(), src.stream, at, readPage)
+		events, err := c.cfg.Store.ReadBounded(c.Ctx(), src.stream, at, readPage)
 		if err != nil || len(events) == 0 {
 			return marks, err
 		}

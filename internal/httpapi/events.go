@@ -118,11 +118,11 @@ func (c *call) events(src *source) error {
 	if src.since, src.until, err = c.between(); err != nil {
 		return err
 	}
-	page, next, err := c.collect(c.ctx(), src, src.start(after), limit)
+	page, next, err := c.collect(c.Ctx(), src, src.start(after), limit)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: next})
+	return c.JSON(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: next})
 }
 
 // past says whether a run that is at its end has no event after a sequence. A
@@ -210,7 +210,7 @@ func feed(c *call) error {
 		return err
 	}
 	if _, resumes := c.query["after"]; !resumes && !f.Since.IsZero() {
-		from, err := c.seek(c.ctx(), f.Since.Add(-seekSlack))
+		from, err := c.seek(c.Ctx(), f.Since.Add(-seekSlack))
 		if err != nil {
 			return err
 		}
@@ -220,7 +220,7 @@ func feed(c *call) error {
 	next := eventlog.Position(after)
 	for !page.full(limit) {
 		n := min(limit-int64(len(page.items)), readPage)
-		list, to, err := c.cfg.Store.Feed(c.ctx(), next, int(n), f)
+		list, to, err := c.cfg.Store.Feed(c.Ctx(), next, int(n), f)
 		if err != nil {
 			return err
 		}
@@ -234,7 +234,7 @@ func feed(c *call) error {
 			}
 		}
 	}
-	return c.json(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: strconv.FormatInt(int64(next), 10)})
+	return c.JSON(http.StatusOK, api.List[api.Raw]{Items: some(page.items), NextCursor: strconv.FormatInt(int64(next), 10)})
 }
 
 // seekSlack is by how far the times of the log may go back without that a feed

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -144,7 +145,7 @@ func (s *story) call(id string, status int, body any, params ...string) told {
 	if body != nil {
 		raw, ok := body.(string)
 		if !ok {
-			b, err := encode(body)
+			b, err := exchange.Encode(body)
 			if err != nil {
 				s.t.Fatal(err)
 			}
@@ -188,7 +189,7 @@ func (s *story) call(id string, status int, body any, params ...string) told {
 		text := s.tidy(string(out))
 		if strings.HasSuffix(e.Media, "json") {
 			e.Body = json.RawMessage(text)
-		} else if b, err := encode(text); err == nil {
+		} else if b, err := exchange.Encode(text); err == nil {
 			e.Body = b
 		}
 	}
@@ -489,7 +490,7 @@ func TestExamples(t *testing.T) {
 			}
 			s.told[id] = kept
 		}
-		raw, err := encode(s.told)
+		raw, err := exchange.Encode(s.told)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -506,7 +507,7 @@ func TestExamples(t *testing.T) {
 func shortened(e example) example {
 	var text string
 	if json.Unmarshal(e.Body, &text) == nil && len(text) > 2000 {
-		e.Body, _ = encode(text[:40])
+		e.Body, _ = exchange.Encode(text[:40])
 	}
 	return e
 }

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 )
 
 // FuzzBodies feeds the body of each operation that takes one with anything: it is read
 // or refused as the caller's mistake.
 func FuzzBodies(f *testing.F) {
-	var s server
-	s.cfg.MaxBody = 1 << 16
 	var types []reflect.Type
 	for _, rt := range table() {
 		if rt.action.body != nil {
@@ -30,13 +30,13 @@ func FuzzBodies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, body string) {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
-		c := &call{server: &s, r: r, w: httptest.NewRecorder()}
-		err := c.read(reflect.New(types[int(which)%len(types)]).Interface())
+		x := exchange.Exchange{Config: &exchange.Config{MaxBody: 1 << 16}, R: r, W: httptest.NewRecorder()}
+		err := x.Read(reflect.New(types[int(which)%len(types)]).Interface())
 		if err == nil {
 			return
 		}
-		p := problemOf(err)
-		if p.Status < 400 || p.Status >= 500 || !utf8.ValidString(p.Detail) || len(p.Detail) > maxDetail+8 {
+		p := exchange.ProblemOf(err)
+		if p.Status < 400 || p.Status >= 500 || !utf8.ValidString(p.Detail) || len(p.Detail) > 2008 {
 			t.Fatalf("%q: %d %q", body, p.Status, p.Detail)
 		}
 	})

@@ -2,41 +2,21 @@ package httpapi
 
 import (
 	"errors"
-	"math"
-	"mime"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
-
-// Values of headers that every answer has: it is for who asked, and no browser
-// makes a page, a frame or a script of it.
-var (
-	noStore    = []string{"no-store"}
-	noSniff    = []string{"nosniff"}
-	noReferrer = []string{"no-referrer"}
-	noContent  = []string{"default-src 'none'; frame-ancestors 'none'"}
-)
-
-// strict sets them.
-func strict(h http.Header) {
-	h["Cache-Control"] = noStore
-	h["X-Content-Type-Options"] = noSniff
-	h["Referrer-Policy"] = noReferrer
-	h["Content-Security-Policy"] = noContent
-}
 
 // door is what a request passes before it is routed. local: the unix socket,
 // which no browser and no other host can reach.
 func (s *server) door(mux *http.ServeMux, local bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		strict(w.Header())
-		c := &call{server: s, w: w, r: r, local: local}
+		exchange.Strict(w.Header())
+		c := s.call(w, r, local)
 		if err := c.guard(); err != nil {
 			if !local {
 				err = c.stranger(err)
@@ -50,7 +30,7 @@ func (s *server) door(mux *http.ServeMux, local bool) http.Handler {
 
 var (
 	errProxy = problem.New(problem.Forbidden, "proxy_required", "this daemon is behind a proxy (behind_proxy) and takes requests from it alone; what asks here is none of proxies")
-	errHost  = withStatus(http.StatusMisdirectedRequest, problem.New(problem.Forbidden, "host_not_allowed",
+	errHost  = exchange.WithStatus(http.StatusMisdirectedRequest, problem.New(problem.Forbidden, "host_not_allowed",
 		"the Host of the request is not a name of this daemon; a name by which it shall be asked is listed in public_names"))
 	errQueryToken = problem.New(problem.Invalid, "token_in_query", "a token in a URL ends up in logs and histories: send it as Authorization: Bearer …, and make another one in place of this")
 )
@@ -59,17 +39,17 @@ var (
 // for which page.
 func (c *call) guard() error {
 	if !c.local {
-		if remote, ok := gate.Remote(c.r.RemoteAddr); ok && c.cfg.Proxies != nil && !c.cfg.Proxies.Is(remote) && !remote.IsLoopback() {
+		if remote, ok := gate.Remote(c.R.RemoteAddr); ok && c.cfg.Proxies != nil && !c.cfg.Proxies.Is(remote) && !remote.IsLoopback() {
 			return errProxy
 		}
-		if !c.cfg.Hosts.Allows(c.r.Host) {
+		if !c.cfg.Hosts.Allows(c.R.Host) {
 			return errHost
 		}
 	}
 	if err := c.sameOrigin(); err != nil {
 		return problem.New(problem.Forbidden, "cross_origin", "requests from pages of another origin are not answered here").Because(err)
 	}
-	if q := c.r.URL.RawQuery; q != "" && namesToken(q) {
+	if q := c.R.URL.RawQuery; q != "" && namesToken(q) {
 		return errQueryToken
 	}
 	return nil
@@ -82,16 +62,16 @@ var crossOrigin = http.NewCrossOriginProtection()
 // CrossOriginProtection, which is asked too, it looks at reads as well: a stream
 // of events is a GET.
 func (c *call) sameOrigin() error {
-	if err := crossOrigin.Check(c.r); err != nil {
+	if err := crossOrigin.Check(c.R); err != nil {
 		return err
 	}
-	switch site := c.r.Header.Get("Sec-Fetch-Site"); site {
+	switch site := c.R.Header.Get("Sec-Fetch-Site"); site {
 	case "", "same-origin", "none":
 	default:
 		return errors.New("Sec-Fetch-Site")
 	}
-	for _, origin := range c.r.Header["Origin"] {
-		if !c.cfg.Hosts.Same(origin, c.r.Host) {
+	for _, origin := range c.R.Header["Origin"] {
+		if !c.cfg.Hosts.Same(origin, c.R.Host) {
 			return errors.New("Origin")
 		}
 	}
@@ -109,51 +89,6 @@ func namesToken(query string) bool {
 		}
 	}
 	return false
-}
-
-// jsonOnly refuses a changing request whose body is said to be something else
-// than JSON, also where there is none or nobody reads it: such requests a page
-// may send without asking first.
-func (c *call) jsonOnly(rt *route) error {
-	if c.r.Method == http.MethodGet || c.r.Method == http.MethodHead || rt.action.raw {
-		return nil
-	}
-	header := c.r.Header["Content-Type"]
-	if len(header) == 0 || len(header) == 1 && isJSON(header[0]) {
-		return nil
-	}
-	return errNotJSON
-}
-
-var errNotJSON = withStatus(http.StatusUnsupportedMediaType, problem.New(problem.Invalid, "unsupported_media_type", "a body must be sent with Content-Type: application/json"))
-
-func isJSON(header string) bool {
-	if header == "application/json" {
-		return true
-	}
-	media, params, err := mime.ParseMediaType(header)
-	charset := params["charset"]
-	return err == nil && media == "application/json" && (charset == "" || strings.EqualFold(charset, "utf-8"))
-}
-
-// laterError is a refusal that says when to come again.
-type laterError struct {
-	after time.Duration
-	err   *problem.Error
-}
-
-func (e *laterError) Error() string { return e.err.Error() }
-func (e *laterError) Unwrap() error { return e.err }
-
-func later(after time.Duration, err *problem.Error) error { return &laterError{after, err} }
-
-// retryAfter is what stands in Retry-After: whole seconds, at least one.
-func retryAfter(err error) string {
-	var le *laterError
-	if !errors.As(err, &le) {
-		return "1"
-	}
-	return strconv.Itoa(max(1, int(math.Ceil(le.after.Seconds()))))
 }
 
 var errCrowded = problem.New(problem.Limited, "too_many_requests", "limits.requests requests are being answered; try again")

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/problem"
@@ -188,7 +189,7 @@ func (w *world) request(method, path, token string, body any, header ...string) 
 	case string:
 		r = strings.NewReader(b)
 	default:
-		text, err := encode(b)
+		text, err := exchange.Encode(b)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -240,7 +241,7 @@ func (r *reply) want(status int, code ...string) *reply {
 	if len(code) > 0 {
 		var p api.Problem
 		r.into(&p)
-		if p.Code != code[0] || p.Status != status || p.Type != problemBase+code[0] || p.Title == "" || p.Detail == "" {
+		if p.Code != code[0] || p.Status != status || p.Type != "https://holdfast.dev/problems/"+code[0] || p.Title == "" || p.Detail == "" {
 			r.t.Fatalf("problem %s, want code %s", r.body, code[0])
 		}
 		if r.header.Get("Content-Type") != "application/problem+json" {

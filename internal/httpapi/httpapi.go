@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
 	"github.com/holdfast-dev/holdfast/internal/tokens"
@@ -180,7 +181,8 @@ type Handler struct {
 
 // server is what both doors share.
 type server struct {
-	cfg Config
+	cfg      Config
+	exchange exchange.Config
 	// doorways are the connectors by name.
 	doorways map[string]*doorway
 	tokens   tokens.Cache
@@ -218,6 +220,7 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: places{most: cfg.MaxStreams}, uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
+	s.exchange = exchange.Config{WriteTimeout: cfg.WriteTimeout, BodyTimeout: cfg.BodyTimeout, UnreadTimeout: cfg.UnreadTimeout, MaxBody: cfg.MaxBody, Stopping: cfg.Stopping, Logger: cfg.Logger}
 	now := time.Now()
 	s.senders = gate.NewPlaces(cfg.MaxEvents)
 	s.requests, s.lookups = make(chan struct{}, cfg.MaxRequests), make(chan struct{}, penaltyLookups)
@@ -232,14 +235,16 @@ func New(cfg Config) (*Handler, error) {
 }
 
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.server.timed(h.door, w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.server.exchange.Timed(h.door, w, r)
+}
 
 // Local is the door of a unix socket with mode 0600: who can open it needs no
 // token and is an administrator of all users. A token that is sent all the
 // same counts, so that a narrower one narrows here too.
 func (h *Handler) Local() http.Handler {
 	door := h.server.door(h.server.newMux(table(), true), true)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.timed(door, w, r) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.exchange.Timed(door, w, r) })
 }
 
 // Subscribers is how many event streams are open now.

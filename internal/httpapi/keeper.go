@@ -127,15 +127,15 @@ func (c *call) refused(code string) {
 	if !audited[code] {
 		return
 	}
-	r := gate.Refusal{Reason: code, Socket: c.local, Actor: c.who.Actor, Method: short(c.r.Method), Path: short(c.r.URL.Path)}
+	r := gate.Refusal{Reason: code, Socket: c.local, Actor: c.who.Actor, Method: short(c.R.Method), Path: short(c.R.URL.Path)}
 	r.Peer, _ = c.peer()
 	switch code {
 	case "host_not_allowed":
-		r.Detail = short(c.r.Host)
+		r.Detail = short(c.R.Host)
 	case "sender_unknown":
 		r.Detail = short(c.why)
 	case "cross_origin":
-		r.Detail = short(c.r.Header.Get("Origin"))
+		r.Detail = short(c.R.Header.Get("Origin"))
 	}
 	if c.refusals.Note(r, time.Now()) {
 		c.keeper.wake()
@@ -150,5 +150,5 @@ func (c *call) audit(d event.Audit) error {
 	if c.cfg.Audit == nil {
 		return nil
 	}
-	return c.cfg.Audit.Audit(c.ctx(), d)
+	return c.cfg.Audit.Audit(c.Ctx(), d)
 }

@@ -49,22 +49,22 @@ func letterRoutes() []route {
 const shownPlan = 100
 
 func replayDeliveries(c *call, req *api.ReplayDeliveries) error {
-	if _, named := c.body.Get("limit"); named && req.Limit == 0 {
+	if c.Given("limit") && req.Limit == 0 {
 		req.Limit = -1 // none is no limit: it is not left out, and must not stand for the most
 	}
 	if !req.DryRun {
-		row, err := c.cfg.Admission.StartReplay(c.ctx(), c.who.Caller, req)
+		row, err := c.cfg.Admission.StartReplay(c.Ctx(), c.who.Caller, req)
 		if err != nil {
 			return err
 		}
-		c.w.Header().Set("Location", "/v1/jobs/"+string(row.ID))
+		c.W.Header().Set("Location", "/v1/jobs/"+string(row.ID))
 		return c.showJob(http.StatusAccepted, &row)
 	}
 	if req.PlanToken != "" {
 		const text = "does not go with dry_run: a dry run makes a plan of its own"
 		return problem.New(problem.Invalid, "invalid_body", "$.plan_token %s", text).With(problem.Issue{Path: "$.plan_token", Text: text})
 	}
-	p, err := c.cfg.Admission.PlanReplay(c.ctx(), c.who.Caller, req)
+	p, err := c.cfg.Admission.PlanReplay(c.Ctx(), c.who.Caller, req)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func replayDeliveries(c *call, req *api.ReplayDeliveries) error {
 	for _, it := range p.Items[:min(len(p.Items), shownPlan)] {
 		out.DeliveryIDs = append(out.DeliveryIDs, string(it.DeliveryID))
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func (c *call) showJob(status int, row *eventlog.JobRow) error {
@@ -90,7 +90,7 @@ func (c *call) showJob(status int, row *eventlog.JobRow) error {
 	if err != nil {
 		return err
 	}
-	return c.json(status, out)
+	return c.JSON(status, out)
 }
 
 // jobView shows a job. A plan whose time is over is expired.
@@ -132,7 +132,7 @@ func listJobs(c *call) error {
 	if f.Range, err = c.timeRange(); err != nil {
 		return err
 	}
-	rows, next, err := c.cfg.Store.Jobs(c.ctx(), f, page)
+	rows, next, err := c.cfg.Store.Jobs(c.Ctx(), f, page)
 	if err != nil {
 		return err
 	}
@@ -144,12 +144,12 @@ func listJobs(c *call) error {
 		}
 		out.Items = append(out.Items, item)
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 // job finds the job that the path names.
 func (c *call) job() (eventlog.JobRow, error) {
-	return c.cfg.Admission.FindJob(c.ctx(), c.who.Caller, event.JobID(c.r.PathValue("j")))
+	return c.cfg.Admission.FindJob(c.Ctx(), c.who.Caller, event.JobID(c.R.PathValue("j")))
 }
 
 func getJob(c *call) error {
@@ -165,7 +165,7 @@ func listJobDeliveries(c *call) error {
 	if err != nil {
 		return err
 	}
-	st, err := c.cfg.Admission.FoldJob(c.ctx(), string(row.ID))
+	st, err := c.cfg.Admission.FoldJob(c.Ctx(), string(row.ID))
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func listJobDeliveries(c *call) error {
 	for i := range list.Items {
 		out.Items = append(out.Items, list.Items[i].item)
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func cancelJob(c *call, req *api.CancelJob) error {
@@ -193,7 +193,7 @@ func cancelJob(c *call, req *api.CancelJob) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.CancelJob(c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+	if err := c.cfg.Admission.CancelJob(c.Ctx(), c.who.Caller, row, req.Reason); err != nil {
 		return err
 	}
 	if row, err = c.job(); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 )
 
 type object = map[string]any
@@ -183,7 +184,7 @@ func (rt *route) problems() []int {
 
 func allOptional(t reflect.Type) bool {
 	for i := range t.NumField() {
-		if _, optional := member(t.Field(i)); !optional {
+		if _, optional := exchange.Member(t.Field(i)); !optional {
 			return false
 		}
 	}
@@ -246,7 +247,7 @@ func (s *schemas) structure(t reflect.Type, name string) object {
 	var required []string
 	for i := range t.NumField() {
 		f := t.Field(i)
-		key, optional := member(f)
+		key, optional := exchange.Member(f)
 		p := s.of(f.Type)
 		if strings.HasPrefix(name, "Update") && f.Type.Kind() == reflect.Pointer {
 			p["type"] = []any{p["type"], "null"} // null clears

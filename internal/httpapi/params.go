@@ -167,7 +167,7 @@ const maxSeq = 1<<53 - 1
 
 // after reads where a reader of a log begins. The header wins.
 func (c *call) after() (int64, error) {
-	if text := c.r.Header.Get("Last-Event-ID"); text != "" {
+	if text := c.R.Header.Get("Last-Event-ID"); text != "" {
 		n, err := parseSeq(text)
 		if err != nil || n > maxSeq {
 			return 0, badParameter("Last-Event-ID", "must be the id of an event that a stream gave")

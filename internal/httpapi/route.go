@@ -1,15 +1,16 @@
 package httpapi
 
 import (
-	"context"
+	"errors"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
-	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
@@ -60,7 +61,7 @@ func plain(f func(*call) error) action { return action{run: f} }
 func takes[T any](f func(*call, *T) error) action {
 	return action{body: reflect.TypeFor[T](), run: func(c *call) error {
 		req := new(T)
-		if err := c.read(req); err != nil {
+		if err := c.Read(req); err != nil {
 			return err
 		}
 		return f(c, req)
@@ -70,12 +71,9 @@ func takes[T any](f func(*call, *T) error) action {
 // call is one request on its way through a handler.
 type call struct {
 	*server
-	w     http.ResponseWriter
-	r     *http.Request
+	exchange.Exchange
 	query map[string]string // known parameters only, each at most once
-	body  canonjson.Node    // of the request, when it has one
 	who   caller
-	began bool // the answer has begun: a problem can no more be rendered
 
 	local  bool // it came by the unix socket
 	inside bool // it has a place among the requests
@@ -90,7 +88,13 @@ type caller struct {
 	token tokens.Presented // zero: the local door
 }
 
-func (c *call) ctx() context.Context { return c.r.Context() }
+// call makes the call of a request.
+func (s *server) call(w http.ResponseWriter, r *http.Request, local bool) *call {
+	return &call{server: s, Exchange: exchange.Exchange{Config: &s.exchange, W: w, R: r}, local: local}
+}
+
+// fail answers with a problem.
+func (c *call) fail(err error) { c.Fail(err, c.refused) }
 
 // newMux makes the mux of the table. local says that no token is wanted.
 func (s *server) newMux(routes []route, local bool) *http.ServeMux {
@@ -98,7 +102,7 @@ func (s *server) newMux(routes []route, local bool) *http.ServeMux {
 	methods := map[string][]string{}
 	for _, rt := range routes {
 		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) {
-			c := &call{server: s, w: w, r: r, local: local}
+			c := s.call(w, r, local)
 			if err := c.serve(&rt); err != nil {
 				c.fail(err)
 			}
@@ -114,14 +118,14 @@ func (s *server) newMux(routes []route, local bool) *http.ServeMux {
 		for _, pattern := range restOf(path, list, methods) {
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Allow", allow)
-				c := &call{server: s, w: w, r: r, local: local}
-				c.fail(c.stranger(withStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
+				c := s.call(w, r, local)
+				c.fail(c.stranger(exchange.WithStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
 					"this resource takes %s only", allow))))
 			})
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c := &call{server: s, w: w, r: r, local: local}
+		c := s.call(w, r, local)
 		c.fail(c.stranger(problem.New(problem.NotFound, "not_found", "there is nothing at this path")))
 	})
 	return mux
@@ -175,8 +179,10 @@ func (c *call) serve(rt *route) error {
 			return problem.New(problem.Forbidden, "role_required", "this wants a token with the role %s", rt.role)
 		}
 	}
-	if err := c.jsonOnly(rt); err != nil {
-		return err
+	if !rt.action.raw {
+		if err := c.JSONOnly(); err != nil {
+			return err
+		}
 	}
 	if !rt.stream && rt.role > gate.Public { // a probe is answered also in a crowd
 		if err := c.begin(); err != nil {
@@ -188,7 +194,7 @@ func (c *call) serve(rt *route) error {
 		return err
 	}
 	if rt.action.body == nil && !rt.action.raw {
-		c.discard(c.w, c.r.Body)
+		c.Discard(c.W, c.R.Body)
 	}
 	return rt.action.run(c)
 }
@@ -196,7 +202,7 @@ func (c *call) serve(rt *route) error {
 // parameters reads the query. A parameter that the route does not know, or one
 // given twice, is refused: a filter with a slip in its name must not mean "everything".
 func (c *call) parameters(rt *route) error {
-	values, err := parseQuery(c.r.URL.RawQuery)
+	values, err := parseQuery(c.R.URL.RawQuery)
 	if err != nil {
 		return problem.New(problem.Invalid, "invalid_parameter", "the query cannot be read").Because(err)
 	}
@@ -237,4 +243,11 @@ const maxParameter = 2048
 
 func badParameter(name, text string) error {
 	return problem.New(problem.Invalid, "invalid_parameter", "%s %s", name, text).With(problem.Issue{Path: name, Text: text})
+}
+
+func parseQuery(raw string) (url.Values, error) {
+	if len(raw) > 16<<10 {
+		return nil, errors.New("the query is too long")
+	}
+	return url.ParseQuery(raw)
 }

@@ -14,12 +14,12 @@ import (
 
 // findRun resolves {r} for the caller.
 func (c *call) findRun() (eventlog.RunRow, error) {
-	return c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, event.RunID(c.r.PathValue("r")))
+	return c.cfg.Admission.FindRun(c.Ctx(), c.who.Caller, event.RunID(c.R.PathValue("r")))
 }
 
 // showRun answers with a run as it is now.
 func (c *call) showRun(status int, id event.RunID) error {
-	row, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, id)
+	row, err := c.cfg.Admission.FindRun(c.Ctx(), c.who.Caller, id)
 	if err != nil {
 		return err
 	}
@@ -28,15 +28,15 @@ func (c *call) showRun(status int, id event.RunID) error {
 
 // tellRun answers with a run as a row says that it is.
 func (c *call) tellRun(status int, row *eventlog.RunRow) error {
-	out, err := c.run(c.ctx(), row, true)
+	out, err := c.run(c.Ctx(), row, true)
 	if err != nil {
 		return err
 	}
-	return c.json(status, out)
+	return c.JSON(status, out)
 }
 
 func submitRun(c *call, req *api.SubmitRun) error {
-	keys := c.r.Header.Values("Idempotency-Key")
+	keys := c.R.Header.Values("Idempotency-Key")
 	if len(keys) > 1 || len(keys) == 1 && keys[0] == "" {
 		return problem.New(problem.Invalid, "invalid_idempotency_key", "Idempotency-Key must be one value of 1 to 255 visible ASCII characters")
 	}
@@ -60,11 +60,11 @@ func submitRun(c *call, req *api.SubmitRun) error {
 		sub = c.cfg.Hub.Watch(row.ID.Stream())
 		defer sub.Close()
 	}
-	id, created, err := c.cfg.Admission.Submit(c.ctx(), c.who.Caller, row, req, key)
+	id, created, err := c.cfg.Admission.Submit(c.Ctx(), c.who.Caller, row, req, key)
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Location", "/v1/runs/"+string(id))
+	c.W.Header().Set("Location", "/v1/runs/"+string(id))
 	status := http.StatusOK
 	if created {
 		status = http.StatusAccepted
@@ -75,7 +75,7 @@ func submitRun(c *call, req *api.SubmitRun) error {
 		switch {
 		case err == nil:
 			return c.tellRun(status, &run)
-		case c.ctx().Err() != nil:
+		case c.Ctx().Err() != nil:
 			return err
 		}
 	}
@@ -93,11 +93,11 @@ func interruptSession(c *call, req *api.StopRun) error {
 	if err != nil {
 		return err
 	}
-	asked, err := c.cfg.Admission.Interrupt(c.ctx(), c.who.Caller, row, req.Reason)
+	asked, err := c.cfg.Admission.Interrupt(c.Ctx(), c.who.Caller, row, req.Reason)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusAccepted, api.Interrupt{Requested: asked})
+	return c.JSON(http.StatusAccepted, api.Interrupt{Requested: asked})
 }
 
 func compactSession(c *call) error {
@@ -105,11 +105,11 @@ func compactSession(c *call) error {
 	if err != nil {
 		return err
 	}
-	id, seq, err := c.cfg.Admission.Compact(c.ctx(), c.who.Caller, row)
+	id, seq, err := c.cfg.Admission.Compact(c.Ctx(), c.who.Caller, row)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusAccepted, api.Compaction{ID: string(id), SessionID: string(row.ID), Seq: seq})
+	return c.JSON(http.StatusAccepted, api.Compaction{ID: string(id), SessionID: string(row.ID), Seq: seq})
 }
 
 func listRuns(c *call) error {
@@ -128,19 +128,19 @@ func listRuns(c *call) error {
 		api.RunCompleted, api.RunFailed, api.RunInterrupted, api.RunCancelled); err != nil {
 		return err
 	}
-	rows, next, err := c.cfg.Store.Runs(c.ctx(), f, page)
+	rows, next, err := c.cfg.Store.Runs(c.Ctx(), f, page)
 	if err != nil {
 		return err
 	}
 	out := api.List[api.Run]{Items: []api.Run{}, NextCursor: next}
 	for i := range rows {
-		item, err := c.run(c.ctx(), &rows[i], false)
+		item, err := c.run(c.Ctx(), &rows[i], false)
 		if err != nil {
 			return err
 		}
 		out.Items = append(out.Items, item)
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func getRun(c *call) error {
@@ -191,7 +191,7 @@ func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration,
 	defer again.Stop()
 	for last := false; ; look = true {
 		if look {
-			row, err := c.cfg.Admission.FindRun(c.ctx(), c.who.Caller, id)
+			row, err := c.cfg.Admission.FindRun(c.Ctx(), c.who.Caller, id)
 			if err != nil || last || settled(&row) {
 				return row, err
 			}
@@ -201,10 +201,10 @@ func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration,
 		case <-again.C:
 		case <-over.C:
 		case <-c.cfg.Stopping:
-		case <-c.ctx().Done():
-			return eventlog.RunRow{}, c.ctx().Err()
+		case <-c.Ctx().Done():
+			return eventlog.RunRow{}, c.Ctx().Err()
 		}
-		last = c.stopping() || !time.Now().Before(until) // also where a bell rang in the same moment
+		last = c.Stops() || !time.Now().Before(until) // also where a bell rang in the same moment
 	}
 }
 
@@ -213,7 +213,7 @@ func cancelRun(c *call, req *api.StopRun) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Cancel(c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+	if err := c.cfg.Admission.Cancel(c.Ctx(), c.who.Caller, row, req.Reason); err != nil {
 		return err
 	}
 	return c.showRun(http.StatusAccepted, row.ID)
@@ -224,7 +224,7 @@ func resolveAttention(c *call, req *api.ResolveAttention) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Attention(c.ctx(), c.who.Caller, row, req); err != nil {
+	if err := c.cfg.Admission.Attention(c.Ctx(), c.who.Caller, row, req); err != nil {
 		return err
 	}
 	return c.showRun(http.StatusAccepted, row.ID)

@@ -75,7 +75,7 @@ func putSecret(c *call, req *api.PutSecret) error {
 	if err != nil {
 		return err
 	}
-	s := slots.Setting{Owner: owner, Name: c.r.PathValue("secret"), Value: secret.New(req.Value), Generate: req.Generate, Hosts: req.Hosts, Actor: c.who.Actor}
+	s := slots.Setting{Owner: owner, Name: c.R.PathValue("secret"), Value: secret.New(req.Value), Generate: req.Generate, Hosts: req.Hosts, Actor: c.who.Actor}
 	if req.FormerFor != nil {
 		d, err := time.ParseDuration(*req.FormerFor)
 		if err != nil {
@@ -90,7 +90,7 @@ func putSecret(c *call, req *api.PutSecret) error {
 		}
 		return c.audit(r)
 	}
-	done, err := room.Set(c.ctx(), s)
+	done, err := room.Set(c.Ctx(), s)
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,9 @@ func putSecret(c *call, req *api.PutSecret) error {
 	}
 	out.Value = done.Drawn.Reveal()
 	if done.New {
-		return c.json(http.StatusCreated, out)
+		return c.JSON(http.StatusCreated, out)
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 // bounded is a text of a caller, as far as it is told.
@@ -155,7 +155,7 @@ func listSecrets(c *call) error {
 	if err != nil {
 		return err
 	}
-	rows, next, err := room.List(c.ctx(), owner, p)
+	rows, next, err := room.List(c.Ctx(), owner, p)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func listSecrets(c *call) error {
 			return err
 		}
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func getSecret(c *call) error {
@@ -177,7 +177,7 @@ func getSecret(c *call) error {
 	if err != nil {
 		return err
 	}
-	rows, err := room.Get(c.ctx(), owner, c.r.PathValue("secret"))
+	rows, err := room.Get(c.Ctx(), owner, c.R.PathValue("secret"))
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func getSecret(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func deleteSecret(c *call) error {
@@ -197,17 +197,17 @@ func deleteSecret(c *call) error {
 	if err != nil {
 		return err
 	}
-	name := c.r.PathValue("secret")
-	if _, err := room.Get(c.ctx(), owner, name); err != nil {
+	name := c.R.PathValue("secret")
+	if _, err := room.Get(c.Ctx(), owner, name); err != nil {
 		return err
 	}
 	if err := c.audit(&event.AuditSecretChanged{Actor: c.who.Actor, Change: "deleted", Name: name, Owner: owner, Peer: c.peerText()}); err != nil {
 		return err
 	}
-	if err := room.Delete(c.ctx(), owner, name, c.who.Actor); err != nil {
+	if err := room.Delete(c.Ctx(), owner, name, c.who.Actor); err != nil {
 		return err
 	}
-	return c.noContent()
+	return c.NoContent()
 }
 
 func rekeySecrets(c *call) error {
@@ -221,9 +221,9 @@ func rekeySecrets(c *call) error {
 	if err := c.audit(&event.AuditSecretChanged{Actor: c.who.Actor, Change: "reencrypted", Peer: c.peerText()}); err != nil {
 		return err
 	}
-	done, err := room.Rekey(c.ctx(), rekeyStep)
+	done, err := room.Rekey(c.Ctx(), rekeyStep)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, api.Rekeyed{KeyID: done.Key, Resealed: done.Resealed, Left: done.Left})
+	return c.JSON(http.StatusOK, api.Rekeyed{KeyID: done.Key, Resealed: done.Resealed, Left: done.Left})
 }

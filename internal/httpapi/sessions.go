@@ -18,28 +18,28 @@ import (
 
 // find resolves {s} for the caller.
 func (c *call) find() (eventlog.SessionRow, error) {
-	return c.cfg.Admission.Find(c.ctx(), c.who.Caller, c.r.PathValue("s"), c.query["user_id"])
+	return c.cfg.Admission.Find(c.Ctx(), c.who.Caller, c.R.PathValue("s"), c.query["user_id"])
 }
 
 // show answers with a session as it is now.
 func (c *call) show(status int, id event.SessionID) error {
-	row, err := c.cfg.Admission.Find(c.ctx(), c.who.Caller, string(id), "")
+	row, err := c.cfg.Admission.Find(c.Ctx(), c.who.Caller, string(id), "")
 	if err != nil {
 		return err
 	}
-	out, err := c.session(c.ctx(), &row, true)
+	out, err := c.session(c.Ctx(), &row, true)
 	if err != nil {
 		return err
 	}
-	return c.json(status, out)
+	return c.JSON(status, out)
 }
 
 func createSession(c *call, req *api.CreateSession) error {
-	id, err := c.cfg.Admission.CreateSession(c.ctx(), c.who.Caller, req)
+	id, err := c.cfg.Admission.CreateSession(c.Ctx(), c.who.Caller, req)
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Location", "/v1/sessions/"+string(id))
+	c.W.Header().Set("Location", "/v1/sessions/"+string(id))
 	return c.show(http.StatusCreated, id)
 }
 
@@ -58,19 +58,19 @@ func listSessions(c *call) error {
 	if f.Status, err = c.oneOf("status", session.Open, session.Closed); err != nil {
 		return err
 	}
-	rows, next, err := c.cfg.Store.Sessions(c.ctx(), f, page)
+	rows, next, err := c.cfg.Store.Sessions(c.Ctx(), f, page)
 	if err != nil {
 		return err
 	}
 	out := api.List[api.Session]{Items: []api.Session{}, NextCursor: next}
 	for i := range rows {
-		item, err := c.session(c.ctx(), &rows[i], false)
+		item, err := c.session(c.Ctx(), &rows[i], false)
 		if err != nil {
 			return err
 		}
 		out.Items = append(out.Items, item)
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func getSession(c *call) error {
@@ -96,14 +96,14 @@ func patchSession(c *call, req *api.UpdateSession) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Update(c.ctx(), c.who.Caller, row.ID, change); err != nil {
+	if err := c.cfg.Admission.Update(c.Ctx(), c.who.Caller, row.ID, change); err != nil {
 		return err
 	}
 	return c.show(http.StatusOK, row.ID)
 }
 
 func clearTo[T any](c *call, name string, member **T, standard T) {
-	if c.isNull(name) {
+	if c.IsNull(name) {
 		*member = &standard
 	}
 }
@@ -113,7 +113,7 @@ func closeSession(c *call, req *api.StopRun) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Close(c.ctx(), c.who.Caller, row, req.Reason); err != nil {
+	if err := c.cfg.Admission.Close(c.Ctx(), c.who.Caller, row, req.Reason); err != nil {
 		return err
 	}
 	return c.show(http.StatusOK, row.ID)
@@ -124,10 +124,10 @@ func eraseSession(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Erase(c.ctx(), c.who.Caller, row); err != nil {
+	if err := c.cfg.Admission.Erase(c.Ctx(), c.who.Caller, row); err != nil {
 		return err
 	}
-	return c.noContent()
+	return c.NoContent()
 }
 
 // getSetting shows one setting; one that is not set is not found.
@@ -145,7 +145,7 @@ func getSetting[T any](name string, of func(*event.Settings) *T) action {
 		if v == nil {
 			return problem.New(problem.NotFound, strings.ReplaceAll(name, " ", "_")+"_not_set", "the session has no %s", name)
 		}
-		return c.json(http.StatusOK, v)
+		return c.JSON(http.StatusOK, v)
 	})
 }
 
@@ -160,10 +160,10 @@ func putSetting[T any](change func(*admission.Admission, *T) (admission.Change, 
 		if err != nil {
 			return err
 		}
-		if err := c.cfg.Admission.Update(c.ctx(), c.who.Caller, row.ID, ch); err != nil {
+		if err := c.cfg.Admission.Update(c.Ctx(), c.who.Caller, row.ID, ch); err != nil {
 			return err
 		}
-		return c.json(http.StatusOK, of(&ch.To))
+		return c.JSON(http.StatusOK, of(&ch.To))
 	})
 }
 
@@ -179,16 +179,16 @@ func deleteSetting[T any](change func(*admission.Admission, *T) (admission.Chang
 			return err
 		}
 		if of(&set) == nil {
-			return c.noContent()
+			return c.NoContent()
 		}
 		ch, err := change(c.cfg.Admission, nil)
 		if err != nil {
 			return err
 		}
-		if err := c.cfg.Admission.Update(c.ctx(), c.who.Caller, row.ID, ch); err != nil {
+		if err := c.cfg.Admission.Update(c.Ctx(), c.who.Caller, row.ID, ch); err != nil {
 			return err
 		}
-		return c.noContent()
+		return c.NoContent()
 	})
 }
 
@@ -213,8 +213,8 @@ func getBlob(c *call) error {
 		return err
 	}
 	none := problem.New(problem.NotFound, "blob_not_found", "the session has no such content")
-	ref := c.r.PathValue("ref")
-	data, kind, err := c.cfg.Store.Blob(c.ctx(), row.ID, ref)
+	ref := c.R.PathValue("ref")
+	data, kind, err := c.cfg.Store.Blob(c.Ctx(), row.ID, ref)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return none
 	}
@@ -232,8 +232,8 @@ func getBlob(c *call) error {
 	default:
 		return none
 	}
-	h := c.w.Header()
+	h := c.W.Header()
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": ref}))
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
-	return c.bytes(http.StatusOK, media, data)
+	return c.Bytes(http.StatusOK, media, data)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
@@ -52,25 +53,24 @@ func (c *call) stream(src *source) error {
 	defer sub.Close()
 	log := c.tails.join(src.stream)
 	defer c.tails.leave(log)
-	end, err := c.cfg.Store.Head(c.ctx(), src.stream)
+	end, err := c.cfg.Store.Head(c.Ctx(), src.stream)
 	if err != nil {
 		return err
 	}
 	f := &follower{
-		call: c, src: src, sub: sub, log: log, cursor: src.start(after), out: http.NewResponseController(c.w),
+		call: c, src: src, sub: sub, log: log, cursor: src.start(after), out: http.NewResponseController(c.W),
 		mark: end.Seq, sight: sight{epoch: end.Epoch}, shifts: c.cfg.Hub.Shifts(),
 	}
 	if over, err := f.nothingLeft(); err != nil {
 		return err
 	} else if over {
-		return c.noContent() // which tells a browser not to connect again
+		return c.NoContent() // which tells a browser not to connect again
 	}
-	h := c.w.Header()
+	h := c.W.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold events back
-	c.began = true
-	c.w.WriteHeader(http.StatusOK)
-	if c.r.Method == http.MethodHead {
+	c.Begin(http.StatusOK)
+	if c.R.Method == http.MethodHead {
 		return nil
 	}
 	c.readers.Add(1)
@@ -81,13 +81,13 @@ func (c *call) stream(src *source) error {
 	case errors.Is(err, errReaderSlow):
 		f.cut()
 		return nil
-	case err == nil, errors.Is(err, errReaderGone), c.ctx().Err() != nil:
+	case err == nil, errors.Is(err, exchange.ErrGone), c.Ctx().Err() != nil:
 		return nil
 	}
 	// Too late for a status: the problem is the last thing in the stream. What
 	// is our own fault is logged by the caller; the client comes again.
-	if p := problemOf(err); p.Status < 500 {
-		if body, err := encode(p); err == nil {
+	if p := exchange.ProblemOf(err); p.Status < 500 {
+		if body, err := exchange.Encode(p); err == nil {
 			f.frame("problem", -1, bytes.TrimSpace(body))
 			_ = f.flush() // the stream ends, whether it is heard or not
 		}
@@ -96,12 +96,8 @@ func (c *call) stream(src *source) error {
 	return err
 }
 
-// errReaderGone says that the reader hung up, or takes nothing at all.
-// errReaderSlow: it took what it was sent, and too late.
-var (
-	errReaderGone = errors.New("the reader is gone")
-	errReaderSlow = errors.New("the reader is too slow")
-)
+// errReaderSlow says that the reader took what it was sent, and too late.
+var errReaderSlow = errors.New("the reader is too slow")
 
 // follower writes one stream to one reader. What it holds is bounded: while it
 // writes one page of the log, and one delta; while it waits next to nothing, so
@@ -127,7 +123,7 @@ type follower struct {
 // nothingLeft says whether the source is a run that is over and has no event
 // after the cursor.
 func (f *follower) nothingLeft() (bool, error) {
-	return f.past(f.ctx(), f.src, f.cursor)
+	return f.past(f.Ctx(), f.src, f.cursor)
 }
 
 func (f *follower) follow() error {
@@ -196,7 +192,7 @@ func (f *follower) isOver() (bool, error) {
 	if f.src.run == "" {
 		return false, nil
 	}
-	row, err := f.cfg.Admission.FindRun(f.ctx(), f.who.Caller, f.src.run)
+	row, err := f.cfg.Admission.FindRun(f.Ctx(), f.who.Caller, f.src.run)
 	return err == nil && session.Terminal(row.Status), err
 }
 
@@ -207,7 +203,7 @@ func (f *follower) catchUp(look bool) error {
 		if head := f.sub.Head(); !look && head > 0 && f.cursor >= head {
 			return nil
 		}
-		events, err := f.log.read(f.ctx(), f.cfg.Store, f.cursor)
+		events, err := f.log.read(f.Ctx(), f.cfg.Store, f.cursor)
 		if err != nil || len(events) == 0 {
 			return err
 		}
@@ -238,7 +234,7 @@ func (f *follower) catchUp(look bool) error {
 		}
 		select {
 		case <-f.cfg.Stopping:
-			return errReaderGone
+			return exchange.ErrGone
 		default:
 		}
 	}
@@ -271,16 +267,16 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 			return false, nil
 		}
 		f.rest()
-		if f.stopping() { // all that was told of before is shown by now
-			return false, errReaderGone
+		if f.Stops() { // all that was told of before is shown by now
+			return false, exchange.ErrGone
 		}
 		select {
 		case <-f.sub.Bell:
-			if f.cursor > f.read && f.sub.Head() > 0 && !f.stopping() {
+			if f.cursor > f.read && f.sub.Head() > 0 && !f.Stops() {
 				return true, nil // it may stand behind the end of the run
 			}
 		case <-beat.C:
-			if f.stopping() {
+			if f.Stops() {
 				continue
 			}
 			if err := f.still(); err != nil {
@@ -289,8 +285,8 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 			f.buffer().WriteString(": \n\n")
 			return true, f.flush()
 		case <-f.cfg.Stopping: // looked at above, behind what came in the same moment
-		case <-f.ctx().Done():
-			return false, errReaderGone
+		case <-f.Ctx().Done():
+			return false, exchange.ErrGone
 		}
 	}
 }
@@ -317,7 +313,7 @@ const flushAt = 32 << 10
 
 // data is frame of what is no event: a marker, without an id.
 func (f *follower) data(kind string, v any) {
-	b, err := encode(v)
+	b, err := exchange.Encode(v)
 	if err != nil {
 		panic(err) // strings and numbers
 	}
@@ -333,16 +329,16 @@ func (f *follower) flush() error {
 	}
 	slow := false
 	for b := f.buf.Bytes(); len(b) > 0; {
-		n := min(len(b), writePiece)
+		n := min(len(b), exchange.Piece)
 		began := time.Now()
 		if !slow { // else that is all the time it has
 			_ = f.out.SetWriteDeadline(began.Add(f.cfg.WriteTimeout * 3 / 2)) // not supported: not a connection
 		}
-		if _, err := f.w.Write(b[:n]); err != nil {
-			return errReaderGone
+		if _, err := f.W.Write(b[:n]); err != nil {
+			return exchange.ErrGone
 		}
 		if err := f.out.Flush(); err != nil {
-			return errReaderGone
+			return exchange.ErrGone
 		}
 		slow = slow || time.Since(began) >= f.cfg.WriteTimeout
 		b = b[n:]
@@ -351,14 +347,14 @@ func (f *follower) flush() error {
 	if slow {
 		return errReaderSlow
 	}
-	f.extend(f.w)
+	f.Extend(f.W)
 	return nil
 }
 
 // cut says where a reader that was too slow goes on.
 func (f *follower) cut() {
 	f.data("cut", api.Cut{ResumeAfter: f.cursor, Reason: api.GapSlow})
-	if _, err := f.w.Write(f.buf.Bytes()); err == nil {
+	if _, err := f.W.Write(f.buf.Bytes()); err == nil {
 		_ = f.out.Flush() // the stream ends, whether it is heard or not
 	}
 }

@@ -1,19 +1,13 @@
 package httpapi
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfast-dev/holdfast/api"
-	"github.com/holdfast-dev/holdfast/internal/eventlog"
 )
 
 // C02, C06: a body is one strict JSON value of the documented form.
@@ -224,40 +218,6 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	// The deadline is of the body alone: what takes longer afterwards goes on.
 	run := w.submit(w.session("").ID, "x")
 	w.do("GET", "/v1/runs/"+run.ID+"?wait=60ms", w.admin, nil).want(200)
-}
-
-// A store that cannot be reached is no fault of the caller, and not ours for ever.
-func TestStoreAway(t *testing.T) {
-	p := problemOf(fmt.Errorf("read token: %w: %w", eventlog.ErrAway, errors.New("dial 10.0.0.7")))
-	if p.Status != 503 || p.Code != "store_unavailable" || strings.Contains(p.Detail, "10.0.0.7") {
-		t.Errorf("%+v", p)
-	}
-}
-
-func FuzzBody(f *testing.F) {
-	for _, s := range []string{`{"content":"a"}`, `{"input_items":[{"type":"text","text":"x"}]}`, `{"a":1,"a":2}`, "\xff", `{"metadata":{"x":[1,{}]}}`, `{"reply_targets":null}`} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, body string) {
-		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		c := &call{server: &server{cfg: Config{MaxBody: 1 << 16}}, r: r, w: httptest.NewRecorder()}
-		var req api.SubmitRun
-		err := c.read(&req)
-		if err == nil {
-			if len(body) > 0 && !json.Valid([]byte(body)) {
-				t.Fatalf("%q was taken", body)
-			}
-			return
-		}
-		p := problemOf(err)
-		if p.Status < 400 || p.Status >= 500 {
-			t.Fatalf("%q: status %d: %v", body, p.Status, err)
-		}
-		if text := fmt.Sprint(p); !utf8.ValidString(text) || len(text) > 3*maxDetail {
-			t.Fatalf("%q: problem of %d bytes", body, len(text))
-		}
-	})
 }
 
 // Who names a member that is not known is told those that are, of the object it stands in.

@@ -36,11 +36,11 @@ func targetRoutes() []route {
 // changeTarget makes the action of a command to a target.
 func changeTarget(do func(*admission.Admission, context.Context, admission.Caller, eventlog.TargetState, string) (bool, error)) func(*call, *api.ChangeTarget) error {
 	return func(c *call, req *api.ChangeTarget) error {
-		row, err := c.cfg.Admission.FindTarget(c.ctx(), c.who.Caller, event.TargetID(c.r.PathValue("target")))
+		row, err := c.cfg.Admission.FindTarget(c.Ctx(), c.who.Caller, event.TargetID(c.R.PathValue("target")))
 		if err != nil {
 			return err
 		}
-		changed, err := do(c.cfg.Admission, c.ctx(), c.who.Caller, row, req.Reason)
+		changed, err := do(c.cfg.Admission, c.Ctx(), c.who.Caller, row, req.Reason)
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func changeTarget(do func(*admission.Admission, context.Context, admission.Calle
 			return err
 		}
 		out.Unchanged = !changed
-		return c.json(http.StatusOK, out)
+		return c.JSON(http.StatusOK, out)
 	}
 }
 
@@ -67,7 +67,7 @@ func (c *call) target(row *eventlog.TargetRow) (api.Target, error) {
 	if err != nil {
 		return out, err
 	}
-	now, err := c.cfg.Store.Now(c.ctx())
+	now, err := c.cfg.Store.Now(c.Ctx())
 	if err != nil {
 		return out, err
 	}
@@ -102,7 +102,7 @@ func (c *call) target(row *eventlog.TargetRow) (api.Target, error) {
 		out.NextAt = &due
 	}
 	if t.err == nil && row.LastDelivery != "" {
-		d, err := c.cfg.Store.Delivery(c.ctx(), row.LastDelivery)
+		d, err := c.cfg.Store.Delivery(c.Ctx(), row.LastDelivery)
 		switch {
 		case errors.Is(err, eventlog.ErrNotFound): // it left the ledger
 		case err != nil:
@@ -118,7 +118,7 @@ func (c *call) target(row *eventlog.TargetRow) (api.Target, error) {
 
 // receiver says where a delivery goes, or nothing where that went with its session.
 func (c *call) receiver(row *eventlog.DeliveryRow) (string, error) {
-	raw, _, err := c.cfg.Store.Blob(c.ctx(), row.SessionID, row.Address)
+	raw, _, err := c.cfg.Store.Blob(c.Ctx(), row.SessionID, row.Address)
 	if errors.Is(err, eventlog.ErrErased) || errors.Is(err, eventlog.ErrNotFound) {
 		return "", nil
 	}
@@ -151,7 +151,7 @@ func listTargets(c *call) error {
 	if f.Status, err = c.oneOf("status", api.DeliveryPending, api.DeliveryDeadLettered); err != nil {
 		return err
 	}
-	rows, next, err := c.cfg.Store.Targets(c.ctx(), f, page)
+	rows, next, err := c.cfg.Store.Targets(c.Ctx(), f, page)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func listTargets(c *call) error {
 		}
 		out.Items = append(out.Items, item)
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func getTarget(c *call) error {
@@ -171,16 +171,16 @@ func getTarget(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 // pathTarget gives the target of the path, also when the ledger has nothing of it: a
 // pause, or what a test began, stays when the last delivery leaves.
 func (c *call) pathTarget() (api.Target, error) {
-	row, err := c.cfg.Store.Target(c.ctx(), event.TargetID(c.r.PathValue("target")))
+	row, err := c.cfg.Store.Target(c.Ctx(), event.TargetID(c.R.PathValue("target")))
 	if errors.Is(err, eventlog.ErrNotFound) {
 		row = eventlog.TargetRow{}
-		row.State, err = c.cfg.Admission.FindTarget(c.ctx(), c.who.Caller, event.TargetID(c.r.PathValue("target")))
+		row.State, err = c.cfg.Admission.FindTarget(c.Ctx(), c.who.Caller, event.TargetID(c.R.PathValue("target")))
 		row.ID, row.UserID, row.Type = row.State.ID, row.State.UserID, row.State.Type
 	}
 	if errors.Is(err, eventlog.ErrNotFound) || err == nil && !c.who.Sees(row.UserID) { // I-34

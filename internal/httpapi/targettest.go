@@ -23,21 +23,21 @@ func wayRoutes() []route {
 }
 
 func testTarget(c *call, req *api.TestTarget) error {
-	out, err := c.cfg.Admission.TestTarget(c.ctx(), c.who.Caller, c.query["user_id"], &req.Target)
+	out, err := c.cfg.Admission.TestTarget(c.Ctx(), c.who.Caller, c.query["user_id"], &req.Target)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 func getSigningKey(c *call) error {
-	name := c.r.PathValue("key")
+	name := c.R.PathValue("key")
 	if c.cfg.SigningKey == nil {
 		return problem.New(problem.NotFound, "signing_key_not_found", "no secret of this name holds an ed25519 key")
 	}
-	keys, err := c.cfg.SigningKey(c.ctx(), c.who.UserID, name)
+	keys, err := c.cfg.SigningKey(c.Ctx(), c.who.UserID, name)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, api.SigningKey{Secret: name, PublicKeys: keys})
+	return c.JSON(http.StatusOK, api.SigningKey{Secret: name, PublicKeys: keys})
 }

@@ -25,18 +25,18 @@ func runTimeline(c *call) error {
 		return err
 	}
 	fold := timeline.New(row.ID, c.cfg.Price)
-	if err := c.foldRun(c.ctx(), &row, fold); err != nil {
+	if err := c.foldRun(c.Ctx(), &row, fold); err != nil {
 		return err
 	}
 	now := time.Now()
 	out := fold.Timeline(now)
 	if row.OutputSeq == 0 {
-		return c.json(http.StatusOK, out) // deliveries come with an output
+		return c.JSON(http.StatusOK, out) // deliveries come with an output
 	}
-	if err := c.foldDeliveries(c.ctx(), &row, fold, out, now); err != nil {
+	if err := c.foldDeliveries(c.Ctx(), &row, fold, out, now); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, out)
+	return c.JSON(http.StatusOK, out)
 }
 
 // foldRun reads the session's stream from the run's creation to its end, or to the head.

@@ -1,4 +1,4 @@
-package httpapi
+package exchange
 
 import (
 	"bytes"
@@ -6,9 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
-	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
@@ -28,10 +29,38 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-func withStatus(status int, err *problem.Error) error { return &statusError{status, err} }
+// WithStatus gives an error an HTTP status that is finer than its kind's.
+func WithStatus(status int, err *problem.Error) error { return &statusError{status, err} }
 
-// problemOf is the one place where errors become problem details.
-func problemOf(err error) api.Problem {
+// HasStatus says whether an error was given one.
+func HasStatus(err error) bool {
+	var se *statusError
+	return errors.As(err, &se)
+}
+
+// laterError is a refusal that says when to come again.
+type laterError struct {
+	after time.Duration
+	err   *problem.Error
+}
+
+func (e *laterError) Error() string { return e.err.Error() }
+func (e *laterError) Unwrap() error { return e.err }
+
+// Later gives a refusal the time after which to come again.
+func Later(after time.Duration, err *problem.Error) error { return &laterError{after, err} }
+
+// retryAfter is what stands in Retry-After: whole seconds, at least one.
+func retryAfter(err error) string {
+	var le *laterError
+	if !errors.As(err, &le) {
+		return "1"
+	}
+	return strconv.Itoa(max(1, int(math.Ceil(le.after.Seconds()))))
+}
+
+// ProblemOf is the one place where errors become problem details.
+func ProblemOf(err error) api.Problem {
 	var full *eventlog.FullError
 	switch {
 	case errors.As(err, &full):
@@ -69,21 +98,21 @@ func clean(s string) string {
 	return canonjson.CutRunes(s, maxDetail)
 }
 
-// fail renders an error, and logs what is our own fault. Once the answer has
-// begun it can only end it.
-func (c *call) fail(err error) {
-	gone := c.r.Context().Err() != nil // also when the body broke off; an answer may still be heard
-	p := problemOf(err)
+// Fail renders an error, and logs what is our own fault. Once the answer has
+// begun it can only end it. note is told the code before anything is written.
+func (x *Exchange) Fail(err error, note func(code string)) {
+	gone := x.R.Context().Err() != nil // also when the body broke off; an answer may still be heard
+	p := ProblemOf(err)
 	if p.Status >= 500 && !gone {
-		c.cfg.Logger.LogAttrs(context.WithoutCancel(c.r.Context()), logLevel(p.Status), "request failed",
-			slog.String("method", c.r.Method), slog.String("path", c.r.URL.Path), slog.String("code", p.Code), slog.String("error", err.Error()))
+		x.Logger.LogAttrs(context.WithoutCancel(x.R.Context()), logLevel(p.Status), "request failed",
+			slog.String("method", x.R.Method), slog.String("path", x.R.URL.Path), slog.String("code", p.Code), slog.String("error", err.Error()))
 	}
-	c.refused(p.Code)
-	if c.began {
+	note(p.Code)
+	if x.began {
 		return
 	}
-	c.discard(c.w, c.r.Body)
-	h := c.w.Header()
+	x.Discard(x.W, x.R.Body)
+	h := x.W.Header()
 	switch p.Status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="holdfast"`)
@@ -92,17 +121,17 @@ func (c *call) fail(err error) {
 	case http.StatusInsufficientStorage: // somebody has to make room first
 		h.Set("Retry-After", "30")
 	}
-	strict(h)
+	Strict(h)
 	h.Del("Content-Disposition")
-	body, merr := encode(p)
+	body, merr := Encode(p)
 	if merr != nil {
-		c.cfg.Logger.Error("encode problem", "error", merr)
+		x.Logger.Error("encode problem", "error", merr)
 		p.Status = http.StatusInternalServerError
 	}
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	c.w.WriteHeader(p.Status)
-	_ = c.write(body) // a reader that went away is nobody's trouble
+	x.W.WriteHeader(p.Status)
+	_ = x.Write(body) // a reader that went away is nobody's trouble
 }
 
 // logLevel is that of a failed request: what will pass by itself is no error.
@@ -113,8 +142,8 @@ func logLevel(status int) slog.Level {
 	return slog.LevelError
 }
 
-// encode writes a type of package api: no HTML escapes, raw members as they are.
-func encode(v any) ([]byte, error) {
+// Encode writes a type of package api: no HTML escapes, raw members as they are.
+func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -122,35 +151,52 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// json answers with a value.
-func (c *call) json(status int, v any) error {
-	body, err := encode(v)
+// JSON answers with a value.
+func (x *Exchange) JSON(status int, v any) error {
+	body, err := Encode(v)
 	if err != nil {
 		return err
 	}
-	return c.bytes(status, "application/json", body)
+	return x.Bytes(status, "application/json", body)
 }
 
-func (c *call) bytes(status int, media string, body []byte) error {
-	h := c.w.Header()
+// Bytes answers with bytes of a media type.
+func (x *Exchange) Bytes(status int, media string, body []byte) error {
+	h := x.W.Header()
 	h.Set("Content-Type", media)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	c.began = true
-	c.w.WriteHeader(status)
-	_ = c.write(body) // as in fail
+	x.Begin(status)
+	_ = x.Write(body) // as in Fail
 	return nil
 }
 
-func (c *call) noContent() error {
-	c.began = true
-	c.extend(c.w)
-	c.w.WriteHeader(http.StatusNoContent)
+// NoContent answers that there is nothing to say.
+func (x *Exchange) NoContent() error {
+	x.Extend(x.W)
+	x.Begin(http.StatusNoContent)
 	return nil
 }
 
-func parseQuery(raw string) (url.Values, error) {
-	if len(raw) > 16<<10 {
-		return nil, errors.New("the query is too long")
-	}
-	return url.ParseQuery(raw)
+// Begin sends the status and the headers: from here on there is no problem to
+// render.
+func (x *Exchange) Begin(status int) {
+	x.began = true
+	x.W.WriteHeader(status)
+}
+
+// Values of headers that every answer has: it is for who asked, and no browser
+// makes a page, a frame or a script of it.
+var (
+	noStore    = []string{"no-store"}
+	noSniff    = []string{"nosniff"}
+	noReferrer = []string{"no-referrer"}
+	noContent  = []string{"default-src 'none'; frame-ancestors 'none'"}
+)
+
+// Strict sets the headers that every answer has.
+func Strict(h http.Header) {
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
+	h["Referrer-Policy"] = noReferrer
+	h["Content-Security-Policy"] = noContent
 }

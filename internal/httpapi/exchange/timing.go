@@ -1,4 +1,4 @@
-package httpapi
+package exchange
 
 import (
 	"io"
@@ -14,15 +14,15 @@ import (
 const (
 	// maxUnwanted bounds what is read of a body that nobody wants, in bytes.
 	maxUnwanted = 256 << 10
-	// writePiece is what must be taken within the write timeout, in bytes.
-	writePiece = 32 << 10
+	// Piece is what must be taken of an answer within the write timeout, in bytes.
+	Piece = 32 << 10
 	// stopPatience is what a body gets that has not come when the daemon stops.
 	stopPatience = time.Second
 )
 
-// timed serves one request under deadlines.
-func (s *server) timed(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	s.extend(w) // the one of the answer before may be over
+// Timed serves one request under deadlines.
+func (c *Config) Timed(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	c.Extend(w) // the one of the answer before may be over
 	if r.Body == nil || r.Body == http.NoBody {
 		// No read deadline: while the answer is made, net/http reads ahead to
 		// see the peer go.
@@ -30,12 +30,12 @@ func (s *server) timed(next http.Handler, w http.ResponseWriter, r *http.Request
 		return
 	}
 	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Now().Add(s.cfg.UnreadTimeout)) // not supported: not a connection
+	_ = conn.SetReadDeadline(time.Now().Add(c.UnreadTimeout)) // not supported: not a connection
 	b := &body{ReadCloser: r.Body, expects: r.Header.Get("Expect") != ""}
 	own := *r // net/http looks at the body of its own request
 	own.Body = b
 	next.ServeHTTP(w, &own)
-	s.discard(w, b) // answers that the mux gave
+	c.Discard(w, b) // answers that the mux gave
 }
 
 // body is a request's body on its way.
@@ -52,17 +52,17 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// discard reads what is left of a body that nobody wants, so that the
+// Discard reads what is left of a body that nobody wants, so that the
 // connection can be used again; where that does not come in time, or is too
 // much, the connection ends with the answer.
-func (s *server) discard(w http.ResponseWriter, from io.ReadCloser) {
+func (c *Config) Discard(w http.ResponseWriter, from io.ReadCloser) {
 	b, ok := from.(*body)
 	if !ok || b.over || b.expects {
 		return
 	}
 	conn := http.NewResponseController(w)
 	var err error
-	s.hurried(conn, func() { _, err = io.CopyN(io.Discard, b, maxUnwanted) })
+	c.hurried(conn, func() { _, err = io.CopyN(io.Discard, b, maxUnwanted) })
 	b.over = true
 	if err == io.EOF {
 		_ = conn.SetReadDeadline(time.Time{}) // a stop may have set one; net/http reads ahead from here on
@@ -74,8 +74,8 @@ func (s *server) discard(w http.ResponseWriter, from io.ReadCloser) {
 
 // hurried runs read, which reads a body; once the daemon stops it has little
 // time left.
-func (s *server) hurried(conn *http.ResponseController, read func()) {
-	if s.cfg.Stopping == nil {
+func (c *Config) hurried(conn *http.ResponseController, read func()) {
+	if c.Stopping == nil {
 		read()
 		return
 	}
@@ -83,7 +83,7 @@ func (s *server) hurried(conn *http.ResponseController, read func()) {
 	go func() {
 		defer close(done)
 		select {
-		case <-s.cfg.Stopping:
+		case <-c.Stopping:
 			_ = conn.SetReadDeadline(time.Now().Add(stopPatience))
 		case <-over:
 		}
@@ -93,30 +93,30 @@ func (s *server) hurried(conn *http.ResponseController, read func()) {
 	<-done
 }
 
-// extend renews the deadline of writes.
-func (s *server) extend(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) // not supported: not a connection
+// Extend renews the deadline of writes.
+func (c *Config) Extend(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(c.WriteTimeout)) // not supported: not a connection
 }
 
-// write writes a part of an answer, piece by piece: a reader that does not take
+// Write writes a part of an answer, piece by piece: a reader that does not take
 // a piece within the write timeout is let go.
-func (c *call) write(b []byte) error {
+func (x *Exchange) Write(b []byte) error {
 	for len(b) > 0 {
-		n := min(len(b), writePiece)
-		c.extend(c.w)
-		if _, err := c.w.Write(b[:n]); err != nil {
-			return errReaderGone
+		n := min(len(b), Piece)
+		x.Extend(x.W)
+		if _, err := x.W.Write(b[:n]); err != nil {
+			return ErrGone
 		}
 		b = b[n:]
 	}
-	c.extend(c.w) // what is buffered goes out after the handler
+	x.Extend(x.W) // what is buffered goes out after the handler
 	return nil
 }
 
-// stopping says whether the daemon stops.
-func (s *server) stopping() bool {
+// Stops says whether the daemon stops.
+func (c *Config) Stops() bool {
 	select {
-	case <-s.cfg.Stopping:
+	case <-c.Stopping:
 		return true
 	default:
 		return false

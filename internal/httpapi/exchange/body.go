@@ -1,8 +1,9 @@
-package httpapi
+package exchange
 
 import (
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"os"
 	"reflect"
@@ -18,20 +19,20 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
-// read reads the body into a type of package api: strict JSON within bounds,
+// Read reads the body into a type of package api: strict JSON within bounds,
 // no member that the type does not have. No body reads as {}.
-func (c *call) read(to any) error {
-	body, err := c.receive(c.cfg.MaxBody)
+func (x *Exchange) Read(to any) error {
+	body, err := x.Receive(x.MaxBody)
 	if err != nil {
 		return err
 	}
 	if len(body) == 0 {
-		return c.complete(to)
+		return x.complete(to)
 	}
-	if !isJSON(c.r.Header.Get("Content-Type")) {
+	if !isJSON(x.R.Header.Get("Content-Type")) {
 		return errNotJSON
 	}
-	c.body, err = canonjson.Parse(body, canonjson.Limits{Bytes: int(c.cfg.MaxBody)})
+	x.body, err = canonjson.Parse(body, canonjson.Limits{Bytes: int(x.MaxBody)})
 	if err != nil {
 		var syntax *canonjson.SyntaxError
 		if !errors.As(err, &syntax) {
@@ -41,20 +42,20 @@ func (c *call) read(to any) error {
 	}
 	err = json.Unmarshal(body, to, json.RejectUnknownMembers(true))
 	if err != nil {
-		return c.misfit(err)
+		return x.misfit(err)
 	}
-	return c.complete(to)
+	return x.complete(to)
 }
 
-// receive reads a body of up to limit bytes. What is wrong with it is a problem.
-func (c *call) receive(limit int64) ([]byte, error) {
-	body, err := c.readAll(limit)
+// Receive reads a body of up to limit bytes. What is wrong with it is a problem.
+func (x *Exchange) Receive(limit int64) ([]byte, error) {
+	body, err := x.readAll(limit)
 	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) && c.stopping():
+	case errors.Is(err, os.ErrDeadlineExceeded) && x.Stops():
 		return nil, eventlog.ErrClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, withStatus(http.StatusRequestTimeout, problem.New(problem.Invalid, "body_timeout", "the body did not come in time").Because(err))
+		return nil, WithStatus(http.StatusRequestTimeout, problem.New(problem.Invalid, "body_timeout", "the body did not come in time").Because(err))
 	case errors.As(err, &tooLarge):
 		return nil, problem.New(problem.TooLarge, "body_too_large", "the body holds more than %d bytes", tooLarge.Limit)
 	case err != nil:
@@ -64,55 +65,55 @@ func (c *call) receive(limit int64) ([]byte, error) {
 }
 
 // readAll reads the body within its bounds of size and time.
-func (c *call) readAll(limit int64) ([]byte, error) {
-	from, ok := c.r.Body.(*body)
+func (x *Exchange) readAll(limit int64) ([]byte, error) {
+	from, ok := x.R.Body.(*body)
 	if !ok {
-		from = &body{ReadCloser: c.r.Body} // there is none, or this is no connection
+		from = &body{ReadCloser: x.R.Body} // there is none, or this is no connection
 	}
-	conn := http.NewResponseController(c.w)
-	timed := conn.SetReadDeadline(time.Now().Add(c.cfg.BodyTimeout)) == nil
+	conn := http.NewResponseController(x.W)
+	timed := conn.SetReadDeadline(time.Now().Add(x.BodyTimeout)) == nil
 	var all []byte
 	var err error
-	c.hurried(conn, func() { all, err = io.ReadAll(http.MaxBytesReader(c.w, from, limit)) })
+	x.hurried(conn, func() { all, err = io.ReadAll(http.MaxBytesReader(x.W, from, limit)) })
 	if err == nil && timed {
 		err = conn.SetReadDeadline(time.Time{}) // what follows may take long
 	}
 	if err != nil {
 		from.over = true
-		c.w.Header().Set("Connection", "close") // the rest is not waited for
+		x.W.Header().Set("Connection", "close") // the rest is not waited for
 		_ = conn.SetReadDeadline(time.Now())
 	}
 	return all, err
 }
 
 // complete checks that the members which to cannot do without are there.
-func (c *call) complete(to any) error {
+func (x *Exchange) complete(to any) error {
 	t := reflect.TypeOf(to).Elem()
 	for i := range t.NumField() {
-		name, optional := member(t.Field(i))
+		name, optional := Member(t.Field(i))
 		if optional {
 			continue
 		}
-		if _, ok := c.body.Get(name); !ok {
+		if _, ok := x.body.Get(name); !ok {
 			return problem.New(problem.Invalid, "invalid_body", "$.%s must be given", name).With(problem.Issue{Path: "$." + name, Text: "must be given"})
 		}
 	}
 	return nil
 }
 
-// member gives the JSON name of a field, and whether it may be left out.
-func member(f reflect.StructField) (name string, optional bool) {
+// Member gives the JSON name of a field, and whether it may be left out.
+func Member(f reflect.StructField) (name string, optional bool) {
 	name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name, strings.Contains(rest, "omit")
 }
 
 // misfit says where a body that is strict JSON does not fit its type.
-func (c *call) misfit(err error) error {
+func (x *Exchange) misfit(err error) error {
 	var se *json.SemanticError
 	if !errors.As(err, &se) {
 		return problem.New(problem.Invalid, "invalid_body", "the body does not fit").Because(err)
 	}
-	path := pathOf(c.body, string(se.JSONPointer))
+	path := pathOf(x.body, string(se.JSONPointer))
 	text := "does not fit"
 	if want := kindName(se.GoType); want != "" {
 		text = "must be " + want
@@ -130,7 +131,7 @@ func members(t reflect.Type) string {
 	}
 	var names []string
 	for i := range t.NumField() {
-		if name, _ := member(t.Field(i)); name != "" && name != "-" {
+		if name, _ := Member(t.Field(i)); name != "" && name != "-" {
 			names = append(names, name)
 		}
 	}
@@ -186,8 +187,39 @@ func kindName(t reflect.Type) string {
 	return ""
 }
 
-// isNull says whether the body has a member with the value null.
-func (c *call) isNull(name string) bool {
-	n, ok := c.body.Get(name)
+// IsNull says whether the body has a member with the value null.
+func (x *Exchange) IsNull(name string) bool {
+	n, ok := x.body.Get(name)
 	return ok && n.Kind() == canonjson.Null
+}
+
+// Given says whether the body has a member.
+func (x *Exchange) Given(name string) bool {
+	_, ok := x.body.Get(name)
+	return ok
+}
+
+// JSONOnly refuses a changing request whose body is said to be something else
+// than JSON, also where there is none or nobody reads it: such requests a page
+// may send without asking first.
+func (x *Exchange) JSONOnly() error {
+	if x.R.Method == http.MethodGet || x.R.Method == http.MethodHead {
+		return nil
+	}
+	header := x.R.Header["Content-Type"]
+	if len(header) == 0 || len(header) == 1 && isJSON(header[0]) {
+		return nil
+	}
+	return errNotJSON
+}
+
+var errNotJSON = WithStatus(http.StatusUnsupportedMediaType, problem.New(problem.Invalid, "unsupported_media_type", "a body must be sent with Content-Type: application/json"))
+
+func isJSON(header string) bool {
+	if header == "application/json" {
+		return true
+	}
+	media, params, err := mime.ParseMediaType(header)
+	charset := params["charset"]
+	return err == nil && media == "application/json" && (charset == "" || strings.EqualFold(charset, "utf-8"))
 }
