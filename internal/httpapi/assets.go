@@ -13,33 +13,32 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
 func assetRoutes() []route {
 	return []route{
-		{method: "POST", path: "/v1/assets", id: "createAsset", role: gate.Operator, summary: "Hand in a file",
-			notes: "The body is the file itself. What it is (`image/png`, `image/jpeg`, `image/gif`, `image/webp`, `application/pdf`, or text in UTF-8) is found in its bytes; `Content-Type` only tells `text/markdown`, `text/csv` and `application/json` from `text/plain`. " +
+		file(createAsset, openapi.Operation{Method: "POST", Path: "/v1/assets", ID: "createAsset", Role: gate.Operator, Summary: "Hand in a file",
+			Notes: "The body is the file itself. What it is (`image/png`, `image/jpeg`, `image/gif`, `image/webp`, `application/pdf`, or text in UTF-8) is found in its bytes; `Content-Type` only tells `text/markdown`, `text/csv` and `application/json` from `text/plain`. " +
 				"Equal bytes of one user are one asset. An asset that no run uses goes away after a day; one that runs use stays as long as their sessions.",
-			params: []param{pUser, {"name", "query", "string", "A file name for the model and for people. Of a path only its last element is kept."}},
-			action: raw(createAsset), answers: []answer{gives[api.Asset](201, "The asset; Location names it."), gives[api.Asset](200, "The asset that was there already.")}, fails: []int{429}},
-		{method: "GET", path: "/v1/assets", id: "listAssets", role: gate.Reader, summary: "List assets, newest first",
-			params: []param{pLimit, pCursor, pOwner}, action: plain(listAssets), answers: []answer{gives[api.List[api.Asset]](200, "A page.")}},
-		{method: "GET", path: "/v1/assets/{a}", id: "getAsset", role: gate.Reader, summary: "Read what is known of an asset",
-			action: plain(getAsset), answers: []answer{gives[api.Asset](200, "The asset.")}},
-		{method: "GET", path: "/v1/assets/{a}/raw", id: "getAssetBytes", role: gate.Reader, summary: "Read an asset's bytes",
-			notes: "Always as an attachment, never to be shown in place by a browser.", action: plain(getAssetBytes),
-			answers: []answer{{status: 200, body: reflect.TypeFor[string](), media: strings.Join(admission.AssetTypes(), ", "), text: "The bytes, with the media type that was found in them."}}, fails: []int{429}},
+			Params:  []openapi.Param{pUser, openapi.Query("name", "string", "A file name for the model and for people. Of a path only its last element is kept.")},
+			Answers: []openapi.Answer{openapi.Gives[api.Asset](201, "The asset; Location names it."), openapi.Gives[api.Asset](200, "The asset that was there already.")}, Fails: []int{429}}),
+		plain(listAssets, openapi.Operation{Method: "GET", Path: "/v1/assets", ID: "listAssets", Role: gate.Reader, Summary: "List assets, newest first",
+			Params: []openapi.Param{pLimit, pCursor, pOwner}, Answers: []openapi.Answer{openapi.Gives[api.List[api.Asset]](200, "A page.")}}),
+		plain(getAsset, openapi.Operation{Method: "GET", Path: "/v1/assets/{a}", ID: "getAsset", Role: gate.Reader, Summary: "Read what is known of an asset",
+			Answers: []openapi.Answer{openapi.Gives[api.Asset](200, "The asset.")}}),
+		plain(getAssetBytes, openapi.Operation{Method: "GET", Path: "/v1/assets/{a}/raw", ID: "getAssetBytes", Role: gate.Reader, Summary: "Read an asset's bytes",
+			Notes:   "Always as an attachment, never to be shown in place by a browser.",
+			Answers: []openapi.Answer{{Status: 200, Body: reflect.TypeFor[string](), Media: strings.Join(admission.AssetTypes(), ", "), Text: "The bytes, with the media type that was found in them."}}, Fails: []int{429}}),
 	}
 }
 
-const octets = "application/octet-stream"
-
 var errUploads = problem.New(problem.Limited, "too_many_uploads", "too many files are on their way; try again")
 
-// raw is an action whose body is a file.
-func raw(f func(*call, []byte) error) action {
-	return action{raw: true, run: func(c *call) error {
+// file is a route whose body is a file.
+func file(f func(*call, []byte) error, op openapi.Operation) route {
+	return raw(func(c *call) error {
 		if err := c.enter(c.uploads); err != nil {
 			return err
 		}
@@ -53,7 +52,7 @@ func raw(f func(*call, []byte) error) action {
 			return err
 		}
 		return f(c, data)
-	}}
+	}, op)
 }
 
 // enter takes a place among the files that come in, or go out: each stands in memory as a whole. It waits for one as long

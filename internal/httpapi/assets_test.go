@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"fmt"
@@ -7,47 +7,49 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 )
 
 // A file is handed in, found, given to a run, and read back as an attachment only.
 func TestAssets(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.MaxAsset = 1 << 10 })
+	w := apitest.New(t, func(c *httpapi.Config) { c.MaxAsset = 1 << 10 })
 	html := "<html><script>alert(1)</script>"
-	first := w.do("POST", "/v1/assets?name=..%2Fevil%0d%0a.html", w.admin, html)
-	first.want(201)
-	a := into[api.Asset](first)
-	if a.MediaType != "text/plain" || a.Name != "evil.html" || a.Bytes != int64(len(html)) || a.UserID != "default" || first.header.Get("Location") != "/v1/assets/"+a.ID {
-		t.Errorf("%+v at %s", a, first.header.Get("Location"))
+	first := w.Do("POST", "/v1/assets?name=..%2Fevil%0d%0a.html", w.Admin, html)
+	first.Want(201)
+	a := apitest.Into[api.Asset](first)
+	if a.MediaType != "text/plain" || a.Name != "evil.html" || a.Bytes != int64(len(html)) || a.UserID != "default" || first.Header.Get("Location") != "/v1/assets/"+a.ID {
+		t.Errorf("%+v at %s", a, first.Header.Get("Location"))
 	}
-	if again := into[api.Asset](w.do("POST", "/v1/assets", w.admin, html).want(200)); again.ID != a.ID || again.Name != a.Name {
+	if again := apitest.Into[api.Asset](w.Do("POST", "/v1/assets", w.Admin, html).Want(200)); again.ID != a.ID || again.Name != a.Name {
 		t.Errorf("handed in again: %+v", again)
 	}
-	if got := into[api.Asset](w.do("GET", "/v1/assets/"+a.ID, w.admin, nil).want(200)); got.Digest != a.Digest {
+	if got := apitest.Into[api.Asset](w.Do("GET", "/v1/assets/"+a.ID, w.Admin, nil).Want(200)); got.Digest != a.Digest {
 		t.Errorf("%+v", got)
 	}
-	raw := w.do("GET", "/v1/assets/"+a.ID+"/raw", w.admin, nil).want(200)
-	if string(raw.body) != html || raw.header.Get("Content-Type") != "text/plain" || raw.header.Get("Content-Disposition") != "attachment; filename=evil.html" ||
-		raw.header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(raw.header.Get("Content-Security-Policy"), "sandbox") {
-		t.Errorf("raw: %v %s", raw.header, raw.body)
+	raw := w.Do("GET", "/v1/assets/"+a.ID+"/raw", w.Admin, nil).Want(200)
+	if string(raw.Body) != html || raw.Header.Get("Content-Type") != "text/plain" || raw.Header.Get("Content-Disposition") != "attachment; filename=evil.html" ||
+		raw.Header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(raw.Header.Get("Content-Security-Policy"), "sandbox") {
+		t.Errorf("raw: %v %s", raw.Header, raw.Body)
 	}
-	s := into[api.Session](w.do("POST", "/v1/sessions", w.admin, `{}`).want(201))
+	s := apitest.Into[api.Session](w.Do("POST", "/v1/sessions", w.Admin, `{}`).Want(201))
 	// The route of this world takes text only.
-	pic := into[api.Asset](w.do("POST", "/v1/assets", w.admin, "\x89PNG\r\n\x1a\n").want(201))
-	w.do("POST", "/v1/sessions/"+s.ID+"/runs", w.admin, fmt.Sprintf(`{"content":"read","attachments":[%q]}`, pic.ID)).want(400, "asset_not_supported")
-	if runs := into[api.List[api.Run]](w.do("GET", "/v1/runs", w.admin, nil).want(200)); len(runs.Items) != 0 {
+	pic := apitest.Into[api.Asset](w.Do("POST", "/v1/assets", w.Admin, "\x89PNG\r\n\x1a\n").Want(201))
+	w.Do("POST", "/v1/sessions/"+s.ID+"/runs", w.Admin, fmt.Sprintf(`{"content":"read","attachments":[%q]}`, pic.ID)).Want(400, "asset_not_supported")
+	if runs := apitest.Into[api.List[api.Run]](w.Do("GET", "/v1/runs", w.Admin, nil).Want(200)); len(runs.Items) != 0 {
 		t.Errorf("there is a run: %+v", runs.Items)
 	}
-	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10)).want(201)
-	w.do("POST", "/v1/assets", w.admin, html).want(200) // the newest again
-	w.do("POST", "/v1/assets", w.admin, strings.Repeat("x", 1<<10+1)).want(413, "asset_too_large")
-	w.do("POST", "/v1/assets", w.admin, nil).want(400)
-	w.do("POST", "/v1/assets?nane=x", w.admin, "x").want(400)
-	w.do("GET", "/v1/assets/ast_0/raw", w.admin, nil).want(404)
-	page := into[api.List[api.Asset]](w.do("GET", "/v1/assets?limit=2", w.admin, nil).want(200))
+	w.Do("POST", "/v1/assets", w.Admin, strings.Repeat("x", 1<<10)).Want(201)
+	w.Do("POST", "/v1/assets", w.Admin, html).Want(200) // the newest again
+	w.Do("POST", "/v1/assets", w.Admin, strings.Repeat("x", 1<<10+1)).Want(413, "asset_too_large")
+	w.Do("POST", "/v1/assets", w.Admin, nil).Want(400)
+	w.Do("POST", "/v1/assets?nane=x", w.Admin, "x").Want(400)
+	w.Do("GET", "/v1/assets/ast_0/raw", w.Admin, nil).Want(404)
+	page := apitest.Into[api.List[api.Asset]](w.Do("GET", "/v1/assets?limit=2", w.Admin, nil).Want(200))
 	if len(page.Items) != 2 || page.NextCursor == "" || page.Items[1].ID != pic.ID {
 		t.Fatalf("%+v", page)
 	}
-	page = into[api.List[api.Asset]](w.do("GET", "/v1/assets?limit=2&cursor="+page.NextCursor, w.admin, nil).want(200))
+	page = apitest.Into[api.List[api.Asset]](w.Do("GET", "/v1/assets?limit=2&cursor="+page.NextCursor, w.Admin, nil).Want(200))
 	if len(page.Items) != 1 || page.Items[0].ID != a.ID || page.NextCursor != "" {
 		t.Errorf("%+v", page)
 	}
@@ -55,14 +57,14 @@ func TestAssets(t *testing.T) {
 
 // Files that come in are bounded together, since each stands in memory.
 func TestUploadsAreBounded(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.WriteTimeout, c.MaxUploads = 500*time.Millisecond, 2 })
+	w := apitest.New(t, func(c *httpapi.Config) { c.WriteTimeout, c.MaxUploads = 500*time.Millisecond, 2 })
 	for range 2 {
-		w.handler.server.uploads <- struct{}{}
+		w.Handler.Uploads() <- struct{}{}
 	}
-	if r := w.do("POST", "/v1/assets", w.admin, "one more").want(429, "too_many_uploads"); r.header.Get("Retry-After") == "" {
+	if r := w.Do("POST", "/v1/assets", w.Admin, "one more").Want(429, "too_many_uploads"); r.Header.Get("Retry-After") == "" {
 		t.Error("nothing is said of when to try again")
 	}
-	<-w.handler.server.uploads
-	w.do("POST", "/v1/assets", w.admin, "one more").want(201)
-	w.do("POST", "/v1/assets", w.admin, "and another").want(201) // the place is free again
+	<-w.Handler.Uploads()
+	w.Do("POST", "/v1/assets", w.Admin, "one more").Want(201)
+	w.Do("POST", "/v1/assets", w.Admin, "and another").Want(201) // the place is free again
 }

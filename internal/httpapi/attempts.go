@@ -9,15 +9,16 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 func attemptRoutes() []route {
 	return []route{
-		{method: "GET", path: "/v1/deliveries/{d}/attempts", id: "listAttempts", role: gate.Reader, summary: "List the attempts of a delivery, in their order",
-			notes:  "Those before a replay too. Of a failed one `excerpt` is the beginning of what was answered.",
-			params: []param{pLimit, pCursor},
-			action: plain(listAttempts), answers: []answer{gives[api.List[api.Attempt]](200, "A page.")}},
+		plain(listAttempts, openapi.Operation{Method: "GET", Path: "/v1/deliveries/{d}/attempts", ID: "listAttempts", Role: gate.Reader, Summary: "List the attempts of a delivery, in their order",
+			Notes:   "Those before a replay too. Of a failed one `excerpt` is the beginning of what was answered.",
+			Params:  []openapi.Param{pLimit, pCursor},
+			Answers: []openapi.Answer{openapi.Gives[api.List[api.Attempt]](200, "A page.")}}),
 	}
 }
 

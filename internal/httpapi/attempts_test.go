@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"fmt"
@@ -7,21 +7,22 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 )
 
 // Every attempt is told, over replays, in pages: those with rows of their own, the
 // one by which it was delivered, and the one in flight.
 func TestAttempts(t *testing.T) {
-	w := newWorld(t)
-	s := into[api.Session](w.do("POST", "/v1/sessions", w.admin, nil).want(201))
-	run := into[api.Run](w.do("POST", "/v1/sessions/"+s.ID+"/runs", w.admin, `{"content":"x"}`).want(202))
+	w := apitest.New(t)
+	s := apitest.Into[api.Session](w.Do("POST", "/v1/sessions", w.Admin, nil).Want(201))
+	run := apitest.Into[api.Run](w.Do("POST", "/v1/sessions/"+s.ID+"/runs", w.Admin, `{"content":"x"}`).Want(202))
 	target := event.TargetIDFor("default", "webhook", "https://a.test")
 	id := event.DeliveryIDFor(event.RunID(run.ID), target, 1)
 	body, said := event.NewBlob(event.SessionID(s.ID), event.BlobDelivery, []byte("body")), event.NewBlob(event.SessionID(s.ID), event.BlobDelivery, []byte("not <now>"))
 	put := func(datas ...event.Data) {
 		t.Helper()
 		for _, d := range datas {
-			w.appendTo(target.Stream(), []event.Blob{body, said}, event.Event{SessionID: event.SessionID(s.ID), UserID: "default", RunID: event.RunID(run.ID), Data: d})
+			w.AppendTo(target.Stream(), []event.Blob{body, said}, event.Event{SessionID: event.SessionID(s.ID), UserID: "default", RunID: event.RunID(run.ID), Data: d})
 		}
 	}
 	start := func(n, cycle int) event.Data {
@@ -33,7 +34,7 @@ func TestAttempts(t *testing.T) {
 		for limit := 1; limit <= 5; limit++ {
 			var got []string
 			for cursor := ""; ; {
-				page := into[api.List[api.Attempt]](w.do("GET", fmt.Sprintf("/v1/deliveries/%s/attempts?limit=%d&cursor=%s", id, limit, cursor), w.admin, nil).want(200))
+				page := apitest.Into[api.List[api.Attempt]](w.Do("GET", fmt.Sprintf("/v1/deliveries/%s/attempts?limit=%d&cursor=%s", id, limit, cursor), w.Admin, nil).Want(200))
 				if len(page.Items) > limit {
 					t.Fatalf("a page of %d holds %d", limit, len(page.Items))
 				}
@@ -67,7 +68,7 @@ func TestAttempts(t *testing.T) {
 	expect(delivered)
 	put(&event.DeliveryReplayed{DeliveryID: id, Forced: true})
 	expect(delivered)
-	row, err := w.store.Delivery(t.Context(), id)
+	row, err := w.Store.Delivery(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,23 +79,26 @@ func TestAttempts(t *testing.T) {
 	expect(delivered + "; 3 failed timeout 0 ")
 	put(start(4, 2), &event.DeliveryDelivered{DeliveryID: id, Attempt: 4, Status: 204})
 	expect(delivered + "; 3 failed timeout 0 ; 4 delivered  204 ")
-	w.do("GET", "/v1/deliveries/"+string(id)+"/attempts?cursor=nonsense", w.admin, nil).want(400, "invalid_cursor")
-	w.do("GET", "/v1/deliveries/dlv_none/attempts", w.admin, nil).want(404, "delivery_not_found")
+	w.Do("GET", "/v1/deliveries/"+string(id)+"/attempts?cursor=nonsense", w.Admin, nil).Want(400, "invalid_cursor")
+	w.Do("GET", "/v1/deliveries/dlv_none/attempts", w.Admin, nil).Want(404, "delivery_not_found")
 }
 
 // A target tells how it fares; people pause it, resume it and reset it, and say so twice.
 func TestTargetsChange(t *testing.T) {
-	w := newWorld(t)
-	p := w.property("ann")
-	at := "/v1/targets/" + p.target
-	stream := event.TargetID(p.target).Stream()
+	w := apitest.New(t)
+	p := w.Property("ann")
+	at := "/v1/targets/" + p.Target
+	stream := event.TargetID(p.Target).Stream()
 	put := func(datas ...event.Data) {
 		t.Helper()
 		for _, d := range datas {
-			w.appendTo(stream, nil, event.Event{SessionID: event.SessionID(p.session), UserID: "ann", RunID: event.RunID(p.run), Data: d})
+			w.AppendTo(stream, nil, event.Event{SessionID: event.SessionID(p.Session), UserID: "ann", RunID: event.RunID(p.Run), Data: d})
 		}
 	}
-	get := func() api.Target { t.Helper(); return into[api.Target](w.do("GET", at, w.admin, nil).want(200)) }
+	get := func() api.Target {
+		t.Helper()
+		return apitest.Into[api.Target](w.Do("GET", at, w.Admin, nil).Want(200))
+	}
 	if got := get(); got.Circuit != api.CircuitClosed || got.Paused != nil || got.LastFailure.Code != "http_500" || got.NextAt != nil || got.Blocked != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -112,23 +116,23 @@ func TestTargetsChange(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for i := range 2 {
-		got = into[api.Target](w.do("POST", at+"/pause", w.admin, `{"reason":"it moves"}`).want(200))
+		got = apitest.Into[api.Target](w.Do("POST", at+"/pause", w.Admin, `{"reason":"it moves"}`).Want(200))
 		if got.Unchanged != (i > 0) || got.Paused == nil || got.Paused.Code != event.PausedByRequest || got.Paused.Reason != "it moves" || got.Blocked != before || got.NextAt != nil {
 			t.Errorf("%+v %+v", got, got.Paused)
 		}
-		if got := into[api.Target](w.do("POST", at+"/pause", w.admin, `{"reason":"again"}`).want(200)); !got.Unchanged || got.Paused.Reason != "it moves" {
+		if got := apitest.Into[api.Target](w.Do("POST", at+"/pause", w.Admin, `{"reason":"again"}`).Want(200)); !got.Unchanged || got.Paused.Reason != "it moves" {
 			t.Errorf("paused again: %+v", got)
 		}
 	}
-	if got = into[api.Target](w.do("POST", at+"/reset", w.admin, nil).want(200)); got.Paused == nil || got.Circuit != api.CircuitClosed || got.Failures != 0 || got.HeldUntil != nil {
+	if got = apitest.Into[api.Target](w.Do("POST", at+"/reset", w.Admin, nil).Want(200)); got.Paused == nil || got.Circuit != api.CircuitClosed || got.Failures != 0 || got.HeldUntil != nil {
 		t.Errorf("%+v", got)
 	}
 	for i := range 2 {
-		if got = into[api.Target](w.do("POST", at+"/resume", w.admin, `{}`).want(200)); got.Unchanged != (i > 0) || got.Paused != nil || got.NextAt == nil || got.NextAt.Year() == 2099 {
+		if got = apitest.Into[api.Target](w.Do("POST", at+"/resume", w.Admin, `{}`).Want(200)); got.Unchanged != (i > 0) || got.Paused != nil || got.NextAt == nil || got.NextAt.Year() == 2099 {
 			t.Errorf("%+v", got)
 		}
 	}
-	events, err := w.store.Read(t.Context(), stream, 0, 100)
+	events, err := w.Store.Read(t.Context(), stream, 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,24 +143,24 @@ func TestTargetsChange(t *testing.T) {
 	if strings.Join(types, " ") != "target.paused target.circuit.closed target.resumed" {
 		t.Errorf("the stream ends %v", types)
 	}
-	w.do("POST", "/v1/targets/tgt_none/pause", w.admin, nil).want(404, "target_not_found")
+	w.Do("POST", "/v1/targets/tgt_none/pause", w.Admin, nil).Want(404, "target_not_found")
 }
 
 // A target of which the ledger has nothing any more is told of all the same: a pause
 // stays, and who ends it is told so.
 func TestTargetOfNothing(t *testing.T) {
-	w := newWorld(t)
-	p := w.property("ann")
-	at := "/v1/targets/" + p.target
-	w.do("POST", at+"/pause", w.admin, `{"reason":"it moves"}`).want(200)
-	w.appendTo(event.TargetID(p.target).Stream(), nil, event.Event{UserID: "ann", Data: &event.DeliveryExpired{Deliveries: []event.DeliveryID{event.DeliveryID(p.delivery)}}})
-	got := into[api.Target](w.do("GET", at, w.admin, nil).want(200))
-	if got.ID != p.target || got.UserID != "ann" || got.Paused == nil || got.Paused.Reason != "it moves" || got.LastMadeAt != nil || got.Pending != 0 {
+	w := apitest.New(t)
+	p := w.Property("ann")
+	at := "/v1/targets/" + p.Target
+	w.Do("POST", at+"/pause", w.Admin, `{"reason":"it moves"}`).Want(200)
+	w.AppendTo(event.TargetID(p.Target).Stream(), nil, event.Event{UserID: "ann", Data: &event.DeliveryExpired{Deliveries: []event.DeliveryID{event.DeliveryID(p.Delivery)}}})
+	got := apitest.Into[api.Target](w.Do("GET", at, w.Admin, nil).Want(200))
+	if got.ID != p.Target || got.UserID != "ann" || got.Paused == nil || got.Paused.Reason != "it moves" || got.LastMadeAt != nil || got.Pending != 0 {
 		t.Errorf("%+v", got)
 	}
-	if got = into[api.Target](w.do("POST", at+"/resume", w.admin, nil).want(200)); got.Paused != nil {
+	if got = apitest.Into[api.Target](w.Do("POST", at+"/resume", w.Admin, nil).Want(200)); got.Paused != nil {
 		t.Errorf("%+v", got)
 	}
-	w.do("GET", at, w.token("reader", "ben"), nil).want(404, "target_not_found") // I-34
-	w.do("GET", "/v1/targets/tgt_none", w.admin, nil).want(404, "target_not_found")
+	w.Do("GET", at, w.Token("reader", "ben"), nil).Want(404, "target_not_found") // I-34
+	w.Do("GET", "/v1/targets/tgt_none", w.Admin, nil).Want(404, "target_not_found")
 }

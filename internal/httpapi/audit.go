@@ -4,15 +4,16 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 )
 
 func auditRoutes() []route {
 	return []route{
-		{method: "GET", path: "/v1/audit", id: "listAudit", role: gate.Admin, summary: "Read the audit stream",
-			notes: "Who was turned away at the door, counted by peer and reason within a minute, and who changed what of tokens, receivers and secrets: the events whose types begin with `audit.`. " +
+		plain(listAudit, openapi.Operation{Method: "GET", Path: "/v1/audit", ID: "listAudit", Role: gate.Admin, Summary: "Read the audit stream",
+			Notes: "Who was turned away at the door, counted by peer and reason within a minute, and who changed what of tokens, receivers and secrets: the events whose types begin with `audit.`. " +
 				"They stand in a stream of their own and are chained as any. " + narrowedNotes + " A token that is bound to a user is refused (`unbound_token_required`).",
-			params: []param{pEvents, pAfter, pTypes, pSince, pUntil}, action: plain(listAudit),
-			answers: []answer{gives[api.List[api.Event]](200, "Events in ascending order; next_cursor is the `after` of the next page, when there is one.")}},
+			Params:  []openapi.Param{pEvents, pAfter, pTypes, pSince, pUntil},
+			Answers: []openapi.Answer{openapi.Gives[api.List[api.Event]](200, "Events in ascending order; next_cursor is the `after` of the next page, when there is one.")}}),
 	}
 }
 

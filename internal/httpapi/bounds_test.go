@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"context"
@@ -8,11 +8,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
 
@@ -78,10 +82,10 @@ func (s *watched) count(f func()) int {
 	return s.reads
 }
 
-func newWatched(t *testing.T) (*world, *watched) {
+func newWatched(t *testing.T) (*apitest.World, *watched) {
 	t.Helper()
 	s := &watched{}
-	w := newWorld(t, func(c *Config) {
+	w := apitest.New(t, func(c *httpapi.Config) {
 		s.Store = c.Store.(*sqlite.Store)
 		c.Store = s
 	})
@@ -92,26 +96,26 @@ func newWatched(t *testing.T) (*world, *watched) {
 // session, however long that became.
 func TestFinishedRunIsNotSearched(t *testing.T) {
 	w, s := newWatched(t)
-	ses := w.session("")
-	good, bad, later := w.submit(ses.ID, "good"), w.submit(ses.ID, "bad"), w.submit(ses.ID, "later")
-	w.finish(&good, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
-	w.append(&bad, &event.RunStarted{})
-	w.append(&bad, &event.RunFailed{Code: "c"})
+	ses := w.Session("")
+	good, bad, later := w.Submit(ses.ID, "good"), w.Submit(ses.ID, "bad"), w.Submit(ses.ID, "later")
+	w.Finish(&good, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
+	w.Append(&bad, &event.RunStarted{})
+	w.Append(&bad, &event.RunFailed{Code: "c"})
 	const many = 3000
 	for n := 0; n < many; n += 500 {
 		list := make([]event.Data, 500)
 		for i := range list {
 			list[i] = &event.StateEntered{From: "x"}
 		}
-		w.append(&later, list...)
+		w.Append(&later, list...)
 	}
 	for _, run := range []api.Run{good, bad} {
-		all := into[api.List[api.Event]](w.do("GET", "/v1/runs/"+run.ID+"/events", w.admin, nil).want(200)).Items
+		all := apitest.Into[api.List[api.Event]](w.Do("GET", "/v1/runs/"+run.ID+"/events", w.Admin, nil).Want(200)).Items
 		last := all[len(all)-1].Seq
 		for _, after := range []int64{last, last + 1, last + 1000, last + 10*many} {
 			n := s.count(func() {
-				w.do("GET", fmt.Sprintf("/v1/runs/%s/stream?after=%d", run.ID, after), w.admin, nil).want(204)
-				got := into[api.List[api.Event]](w.do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", run.ID, after), w.admin, nil).want(200))
+				w.Do("GET", fmt.Sprintf("/v1/runs/%s/stream?after=%d", run.ID, after), w.Admin, nil).Want(204)
+				got := apitest.Into[api.List[api.Event]](w.Do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", run.ID, after), w.Admin, nil).Want(200))
 				if len(got.Items) != 0 || got.NextCursor != "" {
 					t.Errorf("after %d: %+v", after, got)
 				}
@@ -121,7 +125,7 @@ func TestFinishedRunIsNotSearched(t *testing.T) {
 			}
 		}
 		for i, e := range all { // every cursor before the end still has the rest
-			got := into[api.List[api.Event]](w.do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", run.ID, e.Seq), w.admin, nil).want(200)).Items
+			got := apitest.Into[api.List[api.Event]](w.Do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", run.ID, e.Seq), w.Admin, nil).Want(200)).Items
 			if len(got) != len(all)-i-1 {
 				t.Errorf("after %d: %d events, want %d", e.Seq, len(got), len(all)-i-1)
 			}
@@ -132,16 +136,16 @@ func TestFinishedRunIsNotSearched(t *testing.T) {
 // A run that waited long in the queue has events on both sides of many others'.
 func TestCursorWithinARunFarApart(t *testing.T) {
 	w, _ := newWatched(t)
-	ses := w.session("")
-	first, second := w.submit(ses.ID, "first"), w.submit(ses.ID, "second")
+	ses := w.Session("")
+	first, second := w.Submit(ses.ID, "first"), w.Submit(ses.ID, "second")
 	list := make([]event.Data, 500)
 	for i := range list {
 		list[i] = &event.StateEntered{From: "x"}
 	}
-	w.append(&first, list...)
-	w.append(&second, &event.RunCancelled{})
+	w.Append(&first, list...)
+	w.Append(&second, &event.RunCancelled{})
 	for _, after := range []int64{3, 100, 300, 450} {
-		got := into[api.List[api.Event]](w.do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", second.ID, after), w.admin, nil).want(200)).Items
+		got := apitest.Into[api.List[api.Event]](w.Do("GET", fmt.Sprintf("/v1/runs/%s/events?after=%d", second.ID, after), w.Admin, nil).Want(200)).Items
 		if len(got) == 0 || got[len(got)-1].Type != string(event.TypeRunCancelled) {
 			t.Errorf("after %d: %+v", after, got)
 		}
@@ -151,24 +155,24 @@ func TestCursorWithinARunFarApart(t *testing.T) {
 // Deliveries of a run are asked for with its session, which has the index.
 func TestDeliveriesAreAskedForBySession(t *testing.T) {
 	w, s := newWatched(t)
-	ses := w.session("")
-	run := w.submit(ses.ID, "x")
-	dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
-	if got := into[api.Run](w.do("GET", "/v1/runs/"+run.ID, w.admin, nil).want(200)); len(got.Deliveries) != 1 {
+	ses := w.Session("")
+	run := w.Submit(ses.ID, "x")
+	dlv := w.Finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
+	if got := apitest.Into[api.Run](w.Do("GET", "/v1/runs/"+run.ID, w.Admin, nil).Want(200)); len(got.Deliveries) != 1 {
 		t.Errorf("%+v", got)
 	}
-	w.do("GET", "/v1/runs", w.admin, nil).want(200)
-	got := into[api.List[api.Delivery]](w.do("GET", "/v1/deliveries?run_id="+run.ID, w.admin, nil).want(200)).Items
+	w.Do("GET", "/v1/runs", w.Admin, nil).Want(200)
+	got := apitest.Into[api.List[api.Delivery]](w.Do("GET", "/v1/deliveries?run_id="+run.ID, w.Admin, nil).Want(200)).Items
 	if len(got) != 1 || got[0].ID != string(dlv) {
 		t.Errorf("%+v", got)
 	}
-	other := w.token("reader", "bob")
+	other := w.Token("reader", "bob")
 	for _, path := range []string{"/v1/deliveries?run_id=run_none", "/v1/deliveries?run_id=" + run.ID} {
-		token := w.admin
+		token := w.Admin
 		if strings.HasSuffix(path, run.ID) {
 			token = other // I-34
 		}
-		if got := into[api.List[api.Delivery]](w.do("GET", path, token, nil).want(200)).Items; len(got) != 0 {
+		if got := apitest.Into[api.List[api.Delivery]](w.Do("GET", path, token, nil).Want(200)).Items; len(got) != 0 {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
@@ -185,16 +189,16 @@ func TestDeliveriesAreAskedForBySession(t *testing.T) {
 // A short page, or an empty one that moved, is not the end of the feed.
 func TestFeedOfASparingStore(t *testing.T) {
 	w, s := newWatched(t)
-	ses := w.session("")
+	ses := w.Session("")
 	for range 5 {
-		w.submit(ses.ID, "x")
+		w.Submit(ses.ID, "x")
 	}
 	for _, query := range []string{"?limit=1000", "?limit=3&type=run.queued", "?limit=1000&type=run.queued", "?limit=4"} {
 		s.sparing.Store(false)
-		want := w.do("GET", "/v1/events"+query, w.admin, nil).want(200)
+		want := w.Do("GET", "/v1/events"+query, w.Admin, nil).Want(200)
 		s.sparing.Store(true)
-		got := into[api.List[api.Event]](w.do("GET", "/v1/events"+query, w.admin, nil).want(200))
-		if list := into[api.List[api.Event]](want).Items; len(got.Items) != len(list) || len(list) == 0 || got.Items[len(list)-1].ID != list[len(list)-1].ID {
+		got := apitest.Into[api.List[api.Event]](w.Do("GET", "/v1/events"+query, w.Admin, nil).Want(200))
+		if list := apitest.Into[api.List[api.Event]](want).Items; len(got.Items) != len(list) || len(list) == 0 || got.Items[len(list)-1].ID != list[len(list)-1].ID {
 			t.Errorf("%s: %d events, want %d", query, len(got.Items), len(list))
 		}
 	}
@@ -203,60 +207,94 @@ func TestFeedOfASparingStore(t *testing.T) {
 // The same holds for the log of a session and of a run, read or followed.
 func TestLogOfASparingStore(t *testing.T) {
 	w, s := newWatched(t)
-	ses := w.session("")
-	run, other := w.submit(ses.ID, "x"), w.submit(ses.ID, "y")
-	w.append(&other, &event.StateEntered{From: "x"}, &event.StateEntered{From: "y"})
-	w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
-	w.append(&other, &event.StateEntered{From: "z"})
+	ses := w.Session("")
+	run, other := w.Submit(ses.ID, "x"), w.Submit(ses.ID, "y")
+	w.Append(&other, &event.StateEntered{From: "x"}, &event.StateEntered{From: "y"})
+	w.Finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}})
+	w.Append(&other, &event.StateEntered{From: "z"})
 	for _, path := range []string{"/v1/sessions/" + ses.ID, "/v1/runs/" + run.ID} {
 		s.sparing.Store(false)
-		want := into[api.List[api.Event]](w.do("GET", path+"/events", w.admin, nil).want(200)).Items
+		want := apitest.Into[api.List[api.Event]](w.Do("GET", path+"/events", w.Admin, nil).Want(200)).Items
 		s.sparing.Store(true)
-		if got := into[api.List[api.Event]](w.do("GET", path+"/events", w.admin, nil).want(200)).Items; len(got) != len(want) || len(want) < 5 {
+		if got := apitest.Into[api.List[api.Event]](w.Do("GET", path+"/events", w.Admin, nil).Want(200)).Items; len(got) != len(want) || len(want) < 5 {
 			t.Errorf("%s: %d events, want %d", path, len(got), len(want))
 		}
-		f := w.follow(path + "/stream")
+		f := w.Follow(path + "/stream")
 		for _, e := range want {
-			f.want(fmt.Sprintf("%s#%d", e.Type, e.Seq))
+			f.Want(fmt.Sprintf("%s#%d", e.Type, e.Seq))
 		}
-		f.close()
-		w.do("GET", "/v1/runs/"+run.ID+"/stream?after=1000", w.admin, nil).want(204)
+		f.Close()
+		w.Do("GET", "/v1/runs/"+run.ID+"/stream?after=1000", w.Admin, nil).Want(204)
 	}
 }
 
 // A full queue is answered as documented.
 func TestQueueFull(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
-		c.Admission = admissionOf(t, c.Store.(*sqlite.Store), admission.Limits{QueuedRuns: 1})
+	w := apitest.New(t, func(c *httpapi.Config) {
+		c.Admission = apitest.AdmissionOf(t, c.Store.(*sqlite.Store), admission.Limits{QueuedRuns: 1})
 	})
-	s := w.session("")
-	w.submit(s.ID, "x")
-	r := w.do("POST", "/v1/sessions/"+s.ID+"/runs", w.admin, api.SubmitRun{Content: api.Text("y")}).want(429, "queue_full")
-	if r.header.Get("Retry-After") == "" {
+	s := w.Session("")
+	w.Submit(s.ID, "x")
+	r := w.Do("POST", "/v1/sessions/"+s.ID+"/runs", w.Admin, api.SubmitRun{Content: api.Text("y")}).Want(429, "queue_full")
+	if r.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
 }
 
 // A person's word ends a delivery; who only reads has none.
 func TestResolveDelivery(t *testing.T) {
-	w := newWorld(t)
-	ses := w.session("")
-	run := w.submit(ses.ID, "x")
-	id := string(w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}}))
+	w := apitest.New(t)
+	ses := w.Session("")
+	run := w.Submit(ses.ID, "x")
+	id := string(w.Finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "done"}}))
 	path := "/v1/deliveries/" + id + "/resolve"
-	w.do("POST", path, w.token("reader", ""), nil).want(403, "role_required")
-	w.do("POST", path, w.token("operator", "bob"), nil).want(404)
-	w.do("POST", path, w.admin, `{"cause":"x"}`).want(400)
-	got := into[api.Delivery](w.do("POST", path, w.admin, api.ResolveDelivery{Reason: "they have it"}).want(200))
+	w.Do("POST", path, w.Token("reader", ""), nil).Want(403, "role_required")
+	w.Do("POST", path, w.Token("operator", "bob"), nil).Want(404)
+	w.Do("POST", path, w.Admin, `{"cause":"x"}`).Want(400)
+	got := apitest.Into[api.Delivery](w.Do("POST", path, w.Admin, api.ResolveDelivery{Reason: "they have it"}).Want(200))
 	if got.Status != api.DeliveryResolved {
 		t.Errorf("%+v", got)
 	}
-	w.do("POST", path, w.admin, `{"reason":"another"}`).want(200)
-	w.do("POST", path, w.admin, nil).want(400, "invalid_reason")
-	if got := into[api.Delivery](w.do("GET", "/v1/deliveries/"+id, w.admin, nil).want(200)); got.Resolution == nil || got.Resolution.Reason != "they have it" || got.Resolution.Actor == "" {
+	w.Do("POST", path, w.Admin, `{"reason":"another"}`).Want(200)
+	w.Do("POST", path, w.Admin, nil).Want(400, "invalid_reason")
+	if got := apitest.Into[api.Delivery](w.Do("GET", "/v1/deliveries/"+id, w.Admin, nil).Want(200)); got.Resolution == nil || got.Resolution.Reason != "they have it" || got.Resolution.Actor == "" {
 		t.Errorf("the first reason did not stay: %+v", got.Resolution)
 	}
-	if got := into[api.List[api.Delivery]](w.do("GET", "/v1/deliveries?status=resolved", w.admin, nil).want(200)).Items; len(got) != 1 {
+	if got := apitest.Into[api.List[api.Delivery]](w.Do("GET", "/v1/deliveries?status=resolved", w.Admin, nil).Want(200)).Items; len(got) != 1 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// A feed from a time on begins close before it, wherever that is in the log, and
+// shows what is of that time and later.
+func TestSeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := apitest.NewDoor(t)
+		w.Admin = w.Token("admin", "")
+		for range 20 {
+			w.Knock(apitest.Knock{Method: "POST", Path: "/v1/sessions", Token: w.Admin}).Want(201)
+			time.Sleep(10 * time.Minute)
+		}
+		feed, _, err := w.Store.Feed(t.Context(), 0, 100, eventlog.FeedFilter{})
+		if err != nil || len(feed) != 20 {
+			t.Fatal(len(feed), err)
+		}
+		for i, e := range feed {
+			for off, first := range map[time.Duration]int{-time.Second: i, 0: i, time.Second: i + 1} {
+				since := e.Event.Time.Add(off)
+				from, err := w.Handler.Seek(t.Context(), since)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest, _, err := w.Store.Feed(t.Context(), from, 100, eventlog.FeedFilter{})
+				if err != nil || len(rest) != len(feed)-first {
+					t.Errorf("from event %d %+s on: %d events, want %d (%v)", i, off, len(rest), len(feed)-first, err)
+				}
+				page := w.Knock(apitest.Knock{Path: "/v1/events?limit=100&since=" + since.Format(time.RFC3339), Token: w.Admin}).Want(200)
+				if n := strings.Count(string(page.Body), `"type":"session.created"`); n != len(feed)-first {
+					t.Errorf("since event %d %+s: %d events, want %d", i, off, n, len(feed)-first)
+				}
+			}
+		}
+	})
 }

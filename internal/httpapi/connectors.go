@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -79,19 +80,18 @@ const slackPatience = 2500 * time.Millisecond
 
 func connectorRoutes() []route {
 	return []route{
-		{method: "POST", path: "/v1/connectors/{name}", id: "receiveEvent", summary: "Hand an event from outside to a connector",
-			notes: "For senders of events, such as GitHub or Slack. It wants no token of the daemon: each connector has its own authentication, over the raw bytes of the body, and who fails it is told no more than that. " +
+		raw(receiveEvent, openapi.Operation{Method: "POST", Path: "/v1/connectors/{name}", ID: "receiveEvent", Summary: "Hand an event from outside to a connector",
+			Notes: "For senders of events, such as GitHub or Slack. It wants no token of the daemon: each connector has its own authentication, over the raw bytes of the body, and who fails it is told no more than that. " +
 				"The body is one JSON value. One event makes one run, by the event's id, however often it is sent; another body under the same id is a conflict (`event_conflict`). " +
 				"What the body lacks is `mapping_failed`, and what breaks the session's input contract `input_contract_violated`, both with the path.",
-			action:  action{raw: true, run: receiveEvent},
-			answers: []answer{gives[api.Received](202, "A new run."), gives[api.Received](200, "No new run: a repeat of an event, an event that makes none, or a challenge; `outcome` says which.")},
-			fails:   []int{401, 404, 408, 409, 413, 415, 422, 429, 503}},
-		{method: "GET", path: "/v1/connectors", id: "listConnectors", role: gate.Reader, summary: "List the configured connectors",
-			params: []param{pLimit, pCursor, {"type", "query", "string", "Only connectors of this type."}},
-			action: plain(listConnectors), answers: []answer{gives[api.List[api.Connector]](200, "A page, by name.")}},
-		{method: "POST", path: "/v1/connectors/{name}/test", id: "testConnector", role: gate.Operator, summary: "See what a connector would make of an event",
-			notes:  "The answer says whether the sender would be believed, and to which session and input the body is mapped. Nothing is made.",
-			action: takes(testConnector), answers: []answer{gives[api.ConnectorTest](200, "What would be made of it.")}, fails: []int{503}},
+			Answers: []openapi.Answer{openapi.Gives[api.Received](202, "A new run."), openapi.Gives[api.Received](200, "No new run: a repeat of an event, an event that makes none, or a challenge; `outcome` says which.")},
+			Fails:   []int{401, 404, 408, 409, 413, 415, 422, 429, 503}}),
+		plain(listConnectors, openapi.Operation{Method: "GET", Path: "/v1/connectors", ID: "listConnectors", Role: gate.Reader, Summary: "List the configured connectors",
+			Params:  []openapi.Param{pLimit, pCursor, openapi.Query("type", "string", "Only connectors of this type.")},
+			Answers: []openapi.Answer{openapi.Gives[api.List[api.Connector]](200, "A page, by name.")}}),
+		takes(testConnector, openapi.Operation{Method: "POST", Path: "/v1/connectors/{name}/test", ID: "testConnector", Role: gate.Operator, Summary: "See what a connector would make of an event",
+			Notes:   "The answer says whether the sender would be believed, and to which session and input the body is mapped. Nothing is made.",
+			Answers: []openapi.Answer{openapi.Gives[api.ConnectorTest](200, "What would be made of it.")}, Fails: []int{503}}),
 	}
 }
 

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"context"
@@ -7,19 +7,10 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
-
-// oneFile tells of any two snapshots the same difference.
-type oneFile struct{}
-
-func (oneFile) Diff(_ context.Context, _ event.SessionID, _, _ event.FileSnapshot, stat bool) ([]api.FileDiff, int, error) {
-	f := api.FileDiff{Path: "hosts.csv", Change: api.FileModified, Before: 21, Bytes: 20, Added: 1, Deleted: 1, Diff: "@@ -1,2 +1,2 @@\n host,state\n-db-7,full\n+db-7,free\n"}
-	if stat {
-		f.Diff = ""
-	}
-	return []api.FileDiff{f}, 0, nil
-}
 
 // asked notes which ends are compared.
 type asked struct {
@@ -38,20 +29,20 @@ func (a *asked) Diff(_ context.Context, id event.SessionID, from, to event.FileS
 // The ends of a comparison are snapshots that the session's own log records.
 func TestDiffEnds(t *testing.T) {
 	a := &asked{}
-	w := newWorld(t, func(c *Config) { c.Files = a })
-	s := w.session("ann")
-	one, two := w.submit(s.ID, "one"), w.submit(s.ID, "two")
+	w := apitest.New(t, func(c *httpapi.Config) { c.Files = a })
+	s := w.Session("ann")
+	one, two := w.Submit(s.ID, "one"), w.Submit(s.ID, "two")
 	step := func(run api.Run, n int) string { return fmt.Sprintf("step_%s_%d", run.ID[len("run_"):], n) }
 	shot := func(tree string) *event.FileSnapshot { return &event.FileSnapshot{Node: "n", Tree: tree} }
 	put := func(run api.Run, n int, data ...event.Data) {
 		for i, d := range data {
-			w.appendTo(event.SessionID(s.ID).Stream(), nil, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID),
+			w.AppendTo(event.SessionID(s.ID).Stream(), nil, event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run.ID),
 				StepID: event.StepID(step(run, n)), CallID: event.CallID(fmt.Sprint("call", step(run, n), i)), Data: d})
 		}
 	}
-	reader := w.token("reader", "ann")
+	reader := w.Token("reader", "ann")
 	path := "/v1/sessions/" + s.ID + "/diff"
-	w.do("GET", path, reader, nil).want(409, "no_snapshots")
+	w.Do("GET", path, reader, nil).Want(409, "no_snapshots")
 	put(one, 1, &event.RunStarted{}, &event.ToolStarted{Name: "w", Snapshot: shot("A")}, &event.ToolStarted{Name: "x"}, &event.StepEnded{Snapshot: shot("B")})
 	put(one, 2, &event.ToolStarted{Name: "w", Snapshot: shot("B")}, &event.StepEnded{Snapshot: shot("C")})
 	put(one, 3, &event.StepEnded{}, &event.RunCompleted{})
@@ -61,12 +52,12 @@ func TestDiffEnds(t *testing.T) {
 		"": "A→D", "?run=" + one.ID: "A→C", "?run=" + two.ID: "C2→D", "?step=" + step(one, 1): "A→B", "?step=" + step(one, 2) + "&stat=true": "B→C stat",
 		"?from=" + step(one, 2): "B→D", "?to=" + step(one, 2): "A→C", "?from=" + step(one, 2) + "&to=" + step(two, 1): "B→D", "?from=C&to=A": "C→A", "?from=D2&stat=false": "D2→D",
 	} {
-		out := into[api.FilesDiff](w.do("GET", path+query, reader, nil).want(200))
+		out := apitest.Into[api.FilesDiff](w.Do("GET", path+query, reader, nil).Want(200))
 		if a.last != want || out.SessionID != s.ID || out.Files == nil {
 			t.Errorf("%s compares %s, want %s", query, a.last, want)
 		}
 	}
-	out := into[api.FilesDiff](w.do("GET", path+"?step="+step(one, 2), reader, nil).want(200))
+	out := apitest.Into[api.FilesDiff](w.Do("GET", path+"?step="+step(one, 2), reader, nil).Want(200))
 	if out.From.StepID != step(one, 2) || out.From.After || !out.To.After || out.To.RunID != one.ID || out.To.Node != "n" || out.To.Seq == 0 || out.To.Time.IsZero() {
 		t.Errorf("%+v", out)
 	}
@@ -79,29 +70,29 @@ func TestDiffEnds(t *testing.T) {
 		"?run=run_none": {404, "run_not_found"}, "?run=" + one.ID + "&from=A": {400, "invalid_parameter"}, "?step=" + step(one, 1) + "&to=A": {400, "invalid_parameter"},
 		"?stat=maybe": {400, "invalid_parameter"}, "?to=step__": {409, "no_snapshots"},
 	} {
-		w.do("GET", path+query, reader, nil).want(want.status, want.code)
+		w.Do("GET", path+query, reader, nil).Want(want.status, want.code)
 	}
 	// I-34: neither another user's session, nor a run or a tree of another session.
-	other := w.session("ann")
-	foreign := w.submit(other.ID, "three")
-	w.do("GET", path+"?run="+foreign.ID, reader, nil).want(404, "run_not_found")
-	w.do("GET", "/v1/sessions/"+other.ID+"/diff?from=A&to=B", reader, nil).want(409, "no_snapshots")
-	w.do("GET", "/v1/sessions/"+other.ID+"/diff?step="+step(one, 1), reader, nil).want(409, "no_snapshots")
-	w.do("GET", path, w.token("reader", "ben"), nil).want(404, "session_not_found")
+	other := w.Session("ann")
+	foreign := w.Submit(other.ID, "three")
+	w.Do("GET", path+"?run="+foreign.ID, reader, nil).Want(404, "run_not_found")
+	w.Do("GET", "/v1/sessions/"+other.ID+"/diff?from=A&to=B", reader, nil).Want(409, "no_snapshots")
+	w.Do("GET", "/v1/sessions/"+other.ID+"/diff?step="+step(one, 1), reader, nil).Want(409, "no_snapshots")
+	w.Do("GET", path, w.Token("reader", "ben"), nil).Want(404, "session_not_found")
 	if a.last != "" {
 		t.Errorf("a refused request compared %s", a.last)
 	}
 	a.err = problem.New(problem.Gone, "snapshot_gone", "gone")
-	w.do("GET", path, reader, nil).want(410, "snapshot_gone")
-	a.err = Elsewhere("n")
-	w.do("GET", path, reader, nil).want(409, "snapshot_elsewhere")
+	w.Do("GET", path, reader, nil).Want(410, "snapshot_gone")
+	a.err = httpapi.Elsewhere("n")
+	w.Do("GET", path, reader, nil).Want(409, "snapshot_elsewhere")
 }
 
 // A node that keeps no snapshots says whose the ones are.
 func TestDiffWithoutFiles(t *testing.T) {
-	w := newWorld(t)
-	s := w.session("ann")
-	run := w.submit(s.ID, "one")
-	w.append(&run, &event.RunStarted{}, &event.ToolStarted{Snapshot: &event.FileSnapshot{Node: "host-1", Tree: "A"}}, &event.StepEnded{Snapshot: &event.FileSnapshot{Node: "host-1", Tree: "B"}})
-	w.do("GET", "/v1/sessions/"+s.ID+"/diff", w.admin, nil).want(409, "snapshot_elsewhere")
+	w := apitest.New(t)
+	s := w.Session("ann")
+	run := w.Submit(s.ID, "one")
+	w.Append(&run, &event.RunStarted{}, &event.ToolStarted{Snapshot: &event.FileSnapshot{Node: "host-1", Tree: "A"}}, &event.StepEnded{Snapshot: &event.FileSnapshot{Node: "host-1", Tree: "B"}})
+	w.Do("GET", "/v1/sessions/"+s.ID+"/diff", w.Admin, nil).Want(409, "snapshot_elsewhere")
 }

@@ -1,6 +1,7 @@
-package httpapi
+package httpapi_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,33 +20,10 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
-
-// knock is a request as the door sees it, from a peer.
-type knock struct {
-	method, path, token, peer, host string
-	body                            string
-	header                          []string
-}
-
-func (w *world) knock(k knock) *reply {
-	w.t.Helper()
-	r := httptest.NewRequestWithContext(w.t.Context(), orDefault(k.method, "GET"), "http://"+orDefault(k.host, "127.0.0.1:7411")+k.path, strings.NewReader(k.body))
-	r.RemoteAddr = orDefault(k.peer, "192.0.2.1") + ":4711"
-	if strings.Contains(k.peer, ":") {
-		r.RemoteAddr = "[" + k.peer + "]:4711"
-	}
-	if k.token != "" {
-		r.Header.Set("Authorization", "Bearer "+k.token)
-	}
-	for i := 0; i < len(k.header); i += 2 {
-		r.Header.Add(k.header[i], k.header[i+1])
-	}
-	rec := httptest.NewRecorder()
-	w.handler.ServeHTTP(rec, r)
-	return &reply{t: w.t, status: rec.Code, header: rec.Header(), body: rec.Body.Bytes()}
-}
 
 // C91: the eight requests of the field case, and what comes of them.
 func TestFieldCaseC91(t *testing.T) {
@@ -67,16 +45,16 @@ func TestFieldCaseC91(t *testing.T) {
 	if err := json.Unmarshal(text, &c); err != nil || len(c.Input.Requests) != 8 {
 		t.Fatalf("%d requests: %v", len(c.Input.Requests), err)
 	}
-	w := newWorld(t)
-	s := w.session("")
+	w := apitest.New(t)
+	s := w.Session("")
 	good := 0
 	for _, rq := range c.Input.Requests {
-		method, path, body := orDefault(rq.Method, "POST"), "/v1/sessions/"+s.ID+"/runs", rq.Body
+		method, path, body := cmp.Or(rq.Method, "POST"), "/v1/sessions/"+s.ID+"/runs", rq.Body
 		switch rq.Path {
 		case "events stream":
 			path = "/v1/sessions/" + s.ID + "/stream"
 		case "?token=good":
-			path += "?token=" + w.admin
+			path += "?token=" + w.Admin
 		case "":
 		default:
 			t.Fatalf("%s: path %q", rq.Name, rq.Path)
@@ -89,34 +67,34 @@ func TestFieldCaseC91(t *testing.T) {
 			header = append(header, "Content-Type", "application/json")
 		}
 		for name, value := range rq.Headers {
-			value = strings.NewReplacer("PORT", "7411", "good", w.admin).Replace(value)
+			value = strings.NewReplacer("PORT", "7411", "good", w.Admin).Replace(value)
 			if name != "Host" {
 				header = append(header, name, value)
 			}
 		}
-		r := w.knock(knock{method: method, path: path, host: strings.ReplaceAll(rq.Headers["Host"], "PORT", "7411"), body: body, header: header})
-		ok := r.status/100 == 4
+		r := w.Knock(apitest.Knock{Method: method, Path: path, Host: strings.ReplaceAll(rq.Headers["Host"], "PORT", "7411"), Body: body, Header: header})
+		ok := r.Status/100 == 4
 		switch {
 		case rq.Expect == "2xx":
-			ok = r.status/100 == 2
+			ok = r.Status/100 == 2
 			good++
 		case strings.HasPrefix(rq.Expect, "415"):
-			ok = r.status == 415 || r.status == 400
+			ok = r.Status == 415 || r.Status == 400
 		}
 		if !ok {
-			t.Errorf("%s: %d, want %s: %s", rq.Name, r.status, rq.Expect, r.body)
+			t.Errorf("%s: %d, want %s: %s", rq.Name, r.Status, rq.Expect, r.Body)
 		}
-		if strings.Contains(string(r.body), w.admin) || strings.Contains(w.logs.String(), w.admin) {
+		if strings.Contains(string(r.Body), w.Admin) || strings.Contains(w.Logs.String(), w.Admin) {
 			t.Errorf("%s: the token is shown", rq.Name)
 		}
 	}
-	runs := into[api.List[api.Run]](w.do("GET", "/v1/runs", w.admin, nil).want(200))
+	runs := apitest.Into[api.List[api.Run]](w.Do("GET", "/v1/runs", w.Admin, nil).Want(200))
 	if len(runs.Items)-good != c.Expected.RunsCreated {
 		t.Errorf("%d runs of %d good requests", len(runs.Items), good)
 	}
 	// Health shows nothing but that it is alive.
-	health := w.knock(knock{path: "/healthz"}).want(200)
-	if got := string(health.body); got != `{"status":"ok","version":"test"}`+"\n" {
+	health := w.Knock(apitest.Knock{Path: "/healthz"}).Want(200)
+	if got := string(health.Body); got != `{"status":"ok","version":"test"}`+"\n" {
 		t.Errorf("health shows %s", got)
 	}
 }
@@ -124,135 +102,127 @@ func TestFieldCaseC91(t *testing.T) {
 // C91, further: what a browser may send for a page elsewhere is refused, reads
 // too, with a token and without, and every answer has the strict headers.
 func TestBrowsers(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := apitest.New(t, func(c *httpapi.Config) {
 		var err error
 		if c.Hosts, err = gate.NewHosts("agents.example.com"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	s := w.session("")
+	s := w.Session("")
 	stream := "/v1/sessions/" + s.ID + "/stream"
 	for _, c := range []struct {
 		name   string
-		k      knock
+		k      apitest.Knock
 		status int
 		code   string
 	}{
-		{"image of another site", knock{path: "/v1/sessions", header: []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}}, 403, "cross_origin"},
-		{"another port of this host", knock{path: "/v1/sessions", header: []string{"Sec-Fetch-Site", "same-site"}}, 403, "cross_origin"},
-		{"an unknown word for the site", knock{path: "/v1/sessions", header: []string{"Sec-Fetch-Site", "elsewhere"}}, 403, "cross_origin"},
-		{"EventSource of another page", knock{path: stream, header: []string{"Origin", "https://evil.test", "Accept", "text/event-stream"}}, 403, "cross_origin"},
-		{"EventSource of a file", knock{path: stream, header: []string{"Origin", "null"}}, 403, "cross_origin"},
-		{"EventSource of another port", knock{path: stream, header: []string{"Origin", "http://127.0.0.1:9999"}}, 403, "cross_origin"},
-		{"two origins", knock{path: "/v1/sessions", header: []string{"Origin", "http://127.0.0.1:7411", "Origin", "http://evil.test"}}, 403, "cross_origin"},
-		{"health too", knock{path: "/healthz", header: []string{"Origin", "https://evil.test"}}, 403, "cross_origin"},
-		{"preflight", knock{method: "OPTIONS", path: "/v1/sessions", header: []string{"Origin", "https://evil.test", "Access-Control-Request-Method", "POST"}}, 403, "cross_origin"},
-		{"rebinding to health", knock{path: "/healthz", host: "evil.test:7411"}, 421, "host_not_allowed"},
-		{"all addresses", knock{path: "/healthz", host: "0.0.0.0:7411"}, 421, "host_not_allowed"},
-		{"rebinding where nothing is", knock{path: "/nope", host: "evil.test"}, 421, "host_not_allowed"},
-		{"a form to what reads no body", knock{method: "POST", path: "/v1/sessions/" + s.ID + "/compact", header: []string{"Content-Type", "text/plain"}, body: "x"}, 415, "unsupported_media_type"},
-		{"a form without a body", knock{method: "POST", path: "/v1/sessions/" + s.ID + "/close", header: []string{"Content-Type", "application/x-www-form-urlencoded"}}, 415, "unsupported_media_type"},
-		{"an upload posing as JSON", knock{method: "POST", path: "/v1/sessions", header: []string{"Content-Type", "multipart/form-data; boundary=x"}, body: "{}"}, 415, "unsupported_media_type"},
-		{"token in the query of a stream", knock{path: stream + "?access_token=x"}, 400, "token_in_query"},
-		{"nothing there", knock{path: "/nope"}, 404, "not_found"},
-		{"not that way", knock{method: "PUT", path: "/v1/sessions"}, 405, "method_not_allowed"},
-		{"own page", knock{path: "/v1/sessions", header: []string{"Origin", "http://127.0.0.1:7411", "Sec-Fetch-Site", "same-origin"}}, 200, ""},
-		{"address line", knock{path: "/v1/sessions", header: []string{"Sec-Fetch-Site", "none"}}, 200, ""},
-		{"public name", knock{path: "/v1/sessions", host: "Agents.example.com.:443", header: []string{"Origin", "https://agents.example.com"}}, 200, ""},
+		{"image of another site", apitest.Knock{Path: "/v1/sessions", Header: []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}}, 403, "cross_origin"},
+		{"another port of this host", apitest.Knock{Path: "/v1/sessions", Header: []string{"Sec-Fetch-Site", "same-site"}}, 403, "cross_origin"},
+		{"an unknown word for the site", apitest.Knock{Path: "/v1/sessions", Header: []string{"Sec-Fetch-Site", "elsewhere"}}, 403, "cross_origin"},
+		{"EventSource of another page", apitest.Knock{Path: stream, Header: []string{"Origin", "https://evil.test", "Accept", "text/event-stream"}}, 403, "cross_origin"},
+		{"EventSource of a file", apitest.Knock{Path: stream, Header: []string{"Origin", "null"}}, 403, "cross_origin"},
+		{"EventSource of another port", apitest.Knock{Path: stream, Header: []string{"Origin", "http://127.0.0.1:9999"}}, 403, "cross_origin"},
+		{"two origins", apitest.Knock{Path: "/v1/sessions", Header: []string{"Origin", "http://127.0.0.1:7411", "Origin", "http://evil.test"}}, 403, "cross_origin"},
+		{"health too", apitest.Knock{Path: "/healthz", Header: []string{"Origin", "https://evil.test"}}, 403, "cross_origin"},
+		{"preflight", apitest.Knock{Method: "OPTIONS", Path: "/v1/sessions", Header: []string{"Origin", "https://evil.test", "Access-Control-Request-Method", "POST"}}, 403, "cross_origin"},
+		{"rebinding to health", apitest.Knock{Path: "/healthz", Host: "evil.test:7411"}, 421, "host_not_allowed"},
+		{"all addresses", apitest.Knock{Path: "/healthz", Host: "0.0.0.0:7411"}, 421, "host_not_allowed"},
+		{"rebinding where nothing is", apitest.Knock{Path: "/nope", Host: "evil.test"}, 421, "host_not_allowed"},
+		{"a form to what reads no body", apitest.Knock{Method: "POST", Path: "/v1/sessions/" + s.ID + "/compact", Header: []string{"Content-Type", "text/plain"}, Body: "x"}, 415, "unsupported_media_type"},
+		{"a form without a body", apitest.Knock{Method: "POST", Path: "/v1/sessions/" + s.ID + "/close", Header: []string{"Content-Type", "application/x-www-form-urlencoded"}}, 415, "unsupported_media_type"},
+		{"an upload posing as JSON", apitest.Knock{Method: "POST", Path: "/v1/sessions", Header: []string{"Content-Type", "multipart/form-data; boundary=x"}, Body: "{}"}, 415, "unsupported_media_type"},
+		{"token in the query of a stream", apitest.Knock{Path: stream + "?access_token=x"}, 400, "token_in_query"},
+		{"nothing there", apitest.Knock{Path: "/nope"}, 404, "not_found"},
+		{"not that way", apitest.Knock{Method: "PUT", Path: "/v1/sessions"}, 405, "method_not_allowed"},
+		{"own page", apitest.Knock{Path: "/v1/sessions", Header: []string{"Origin", "http://127.0.0.1:7411", "Sec-Fetch-Site", "same-origin"}}, 200, ""},
+		{"address line", apitest.Knock{Path: "/v1/sessions", Header: []string{"Sec-Fetch-Site", "none"}}, 200, ""},
+		{"public name", apitest.Knock{Path: "/v1/sessions", Host: "Agents.example.com.:443", Header: []string{"Origin", "https://agents.example.com"}}, 200, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.k.token = w.admin
-			r := w.knock(c.k)
-			r.t = t
-			if r.want(c.status); c.code != "" {
-				r.want(c.status, c.code)
+			c.k.Token = w.Admin
+			r := w.Knock(c.k)
+			r.T = t
+			if r.Want(c.status); c.code != "" {
+				r.Want(c.status, c.code)
 			}
 			for name, want := range map[string]string{
 				"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 				"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Access-Control-Allow-Origin": "", "Set-Cookie": "",
 			} {
-				if got := r.header.Get(name); got != want {
+				if got := r.Header.Get(name); got != want {
 					t.Errorf("%s: %q", name, got)
 				}
 			}
-			if c.code == "host_not_allowed" && !strings.Contains(string(r.body), "public_names") {
-				t.Errorf("the answer does not name the setting: %s", r.body)
+			if c.code == "host_not_allowed" && !strings.Contains(string(r.Body), "public_names") {
+				t.Errorf("the answer does not name the setting: %s", r.Body)
 			}
 		})
 	}
-	if got := into[api.Session](w.do("GET", "/v1/sessions/"+s.ID, w.admin, nil)); got.Status != "open" {
+	if got := apitest.Into[api.Session](w.Do("GET", "/v1/sessions/"+s.ID, w.Admin, nil)); got.Status != "open" {
 		t.Errorf("a refused request changed the session: %+v", got)
 	}
 	// The unix socket has no name, and is asked under any.
 	rec := httptest.NewRecorder()
-	w.handler.Local().ServeHTTP(rec, httptest.NewRequest("GET", "http://holdfast/v1/sessions", nil))
+	w.Handler.Local().ServeHTTP(rec, httptest.NewRequest("GET", "http://holdfast/v1/sessions", nil))
 	if rec.Code != 200 {
 		t.Errorf("by the socket: %d", rec.Code)
 	}
 }
 
-func (w *world) auditTypes() (list []string) {
-	w.t.Helper()
-	for _, e := range into[api.List[api.Event]](w.do("GET", "/v1/audit", w.admin, nil).want(200)).Items {
-		list = append(list, e.Type)
-	}
-	return list
-}
-
 // Who has a good token is not locked out by those who share the address and have
 // none; who has none is told to come later.
 func TestFailuresAreLimited(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.AuthFailures = 0 }) // the default
+	w := apitest.New(t, func(c *httpapi.Config) { c.AuthFailures = 0 }) // the default
 	const word = "a-word-that-a-person-chose"
-	if err := w.store.AddToken(t.Context(), eventlog.TokenRow{ID: "tok_word", Role: "reader", Hash: tokens.Hash(word), CreatedAt: time.Now()}); err != nil {
+	if err := w.Store.AddToken(t.Context(), eventlog.TokenRow{ID: "tok_word", Role: "reader", Hash: tokens.Hash(word), CreatedAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	other := w.token("reader", "")
+	other := w.Token("reader", "")
 	bad := func(i int) string { return fmt.Sprintf("hf_%016x_%064x", i, i) }
 	for i := range 10 {
-		w.knock(knock{path: "/v1/sessions", token: bad(i)}).want(401, "invalid_token")
+		w.Knock(apitest.Knock{Path: "/v1/sessions", Token: bad(i)}).Want(401, "invalid_token")
 	}
-	r := w.knock(knock{path: "/v1/sessions", token: bad(11)}).want(429, "too_many_failures")
-	if n, err := strconv.Atoi(r.header.Get("Retry-After")); err != nil || n < 1 || n > 60 {
-		t.Errorf("Retry-After: %q", r.header.Get("Retry-After"))
+	r := w.Knock(apitest.Knock{Path: "/v1/sessions", Token: bad(11)}).Want(429, "too_many_failures")
+	if n, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || n < 1 || n > 60 {
+		t.Errorf("Retry-After: %q", r.Header.Get("Retry-After"))
 	}
 	// Good tokens of the same address work, whether they were seen before or not.
-	w.knock(knock{path: "/v1/sessions", token: w.admin}).want(200)
-	w.knock(knock{path: "/v1/sessions", token: other}).want(200)
+	w.Knock(apitest.Knock{Path: "/v1/sessions", Token: w.Admin}).Want(200)
+	w.Knock(apitest.Knock{Path: "/v1/sessions", Token: other}).Want(200)
 	// A word may be guessed: from this address it is not looked at now, from another it is ...
-	w.knock(knock{path: "/v1/sessions", token: word}).want(429, "too_many_failures")
-	w.knock(knock{path: "/v1/sessions", token: word, peer: "192.0.2.2"}).want(200)
+	w.Knock(apitest.Knock{Path: "/v1/sessions", Token: word}).Want(429, "too_many_failures")
+	w.Knock(apitest.Knock{Path: "/v1/sessions", Token: word, Peer: "192.0.2.2"}).Want(200)
 	// ... and whose word this process knows goes on.
-	w.knock(knock{path: "/v1/sessions", token: word}).want(200)
+	w.Knock(apitest.Knock{Path: "/v1/sessions", Token: word}).Want(200)
 	// Another host of the address's network is another peer; of IPv6 it is the same.
-	w.knock(knock{path: "/v1/sessions", token: bad(12), peer: "192.0.2.3"}).want(401)
+	w.Knock(apitest.Knock{Path: "/v1/sessions", Token: bad(12), Peer: "192.0.2.3"}).Want(401)
 	for i := range 11 {
-		r = w.knock(knock{path: "/v1/sessions", token: bad(i), peer: fmt.Sprintf("2001:db8::%x", i)})
+		r = w.Knock(apitest.Knock{Path: "/v1/sessions", Token: bad(i), Peer: fmt.Sprintf("2001:db8::%x", i)})
 	}
-	r.want(429, "too_many_failures")
+	r.Want(429, "too_many_failures")
 	// No token at all is no guess.
-	w.knock(knock{path: "/v1/sessions"}).want(401, "token_required")
+	w.Knock(apitest.Knock{Path: "/v1/sessions"}).Want(401, "token_required")
 }
 
 // Behind a proxy the peer is whom the proxy names, and others are refused.
 func TestBehindProxy(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := apitest.New(t, func(c *httpapi.Config) {
 		c.AuthFailures = 1
 		c.Proxies = &gate.Proxies{Header: gate.ForwardedFor, Nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}}
 	})
 	bad := "hf_" + strings.Repeat("0", 16) + "_" + strings.Repeat("0", 64)
-	ask := func(peer, forwarded, token string) *reply {
-		return w.knock(knock{path: "/v1/sessions", peer: peer, token: token, header: []string{"X-Forwarded-For", forwarded, "Forwarded", "for=8.8.8.8"}})
+	ask := func(peer, forwarded, token string) *apitest.Reply {
+		return w.Knock(apitest.Knock{Path: "/v1/sessions", Peer: peer, Token: token, Header: []string{"X-Forwarded-For", forwarded, "Forwarded", "for=8.8.8.8"}})
 	}
-	ask("10.0.0.7", "192.0.2.1", bad).want(401)
-	ask("10.0.0.7", "203.0.113.9, 192.0.2.1", bad).want(429, "too_many_failures") // what a client wrote before does not count
-	ask("10.0.0.7", "192.0.2.2", bad).want(401)
-	ask("10.0.0.7", "192.0.2.1", w.admin).want(200)
-	ask("10.0.0.8", "192.0.2.5", w.admin).want(403, "proxy_required")
-	ask("127.0.0.1", "192.0.2.1", w.admin).want(200) // this machine, as itself
-	ask("127.0.0.1", "192.0.2.1", bad).want(401)
-	w.handler.Stop(t.Context())
-	if audit := string(w.do("GET", "/v1/audit", w.admin, nil).body); !strings.Contains(audit, `"peer":"192.0.2.1"`) || !strings.Contains(audit, "proxy_required") || strings.Contains(audit, "8.8.8.8") {
+	ask("10.0.0.7", "192.0.2.1", bad).Want(401)
+	ask("10.0.0.7", "203.0.113.9, 192.0.2.1", bad).Want(429, "too_many_failures") // what a client wrote before does not count
+	ask("10.0.0.7", "192.0.2.2", bad).Want(401)
+	ask("10.0.0.7", "192.0.2.1", w.Admin).Want(200)
+	ask("10.0.0.8", "192.0.2.5", w.Admin).Want(403, "proxy_required")
+	ask("127.0.0.1", "192.0.2.1", w.Admin).Want(200) // this machine, as itself
+	ask("127.0.0.1", "192.0.2.1", bad).Want(401)
+	w.Handler.Stop(t.Context())
+	if audit := string(w.Do("GET", "/v1/audit", w.Admin, nil).Body); !strings.Contains(audit, `"peer":"192.0.2.1"`) || !strings.Contains(audit, "proxy_required") || strings.Contains(audit, "8.8.8.8") {
 		t.Errorf("audit: %s", audit)
 	}
 }
@@ -260,52 +230,43 @@ func TestBehindProxy(t *testing.T) {
 // A token ends when it was said to, and streams that it holds open with it.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDoor(t, func(c *Config) { c.MaxTokenExpiry = 48 * time.Hour })
-		w.admin = w.token("admin", "")
-		create := func(body string) *reply {
-			return w.knock(knock{method: "POST", path: "/v1/tokens", token: w.admin, body: body, header: []string{"Content-Type", "application/json"}})
+		w := apitest.NewDoor(t, func(c *httpapi.Config) { c.MaxTokenExpiry = 48 * time.Hour })
+		w.Admin = w.Token("admin", "")
+		create := func(body string) *apitest.Reply {
+			return w.Knock(apitest.Knock{Method: "POST", Path: "/v1/tokens", Token: w.Admin, Body: body, Header: []string{"Content-Type", "application/json"}})
 		}
 		for _, bad := range []string{`"expires_in":"0s"`, `"expires_in":"-1h"`, `"expires_in":"soon"`, `"expires_in":"49h"`, `"expires_at":"1999-01-01T00:00:00Z"`,
 			`"expires_in":"1h","expires_at":"2000-01-01T02:00:00Z"`, `"expires_at":"9999-01-01T00:00:00Z"`} {
-			create(`{"role":"reader",`+bad+`}`).want(400, "invalid_expiry")
+			create(`{"role":"reader",`+bad+`}`).Want(400, "invalid_expiry")
 		}
-		tok := into[api.Token](create(`{"role":"reader","expires_in":"1h"}`).want(201))
+		tok := apitest.Into[api.Token](create(`{"role":"reader","expires_in":"1h"}`).Want(201))
 		if tok.ExpiresAt == nil || time.Until(*tok.ExpiresAt) != time.Hour {
 			t.Fatalf("token %+v at %s", tok, time.Now())
 		}
-		if tok := into[api.Token](create(`{"role":"reader"}`).want(201)); tok.ExpiresAt == nil || time.Until(*tok.ExpiresAt) != 48*time.Hour {
+		if tok := apitest.Into[api.Token](create(`{"role":"reader"}`).Want(201)); tok.ExpiresAt == nil || time.Until(*tok.ExpiresAt) != 48*time.Hour {
 			t.Errorf("without a word: %+v", tok)
 		}
-		s := into[api.Session](w.knock(knock{method: "POST", path: "/v1/sessions", token: w.admin}).want(201))
-		w.knock(knock{path: "/v1/sessions", token: tok.Token}).want(200)
-		over := make(chan *reply)
-		go func() { over <- w.knock(knock{path: "/v1/sessions/" + s.ID + "/stream", token: tok.Token}) }()
+		s := apitest.Into[api.Session](w.Knock(apitest.Knock{Method: "POST", Path: "/v1/sessions", Token: w.Admin}).Want(201))
+		w.Knock(apitest.Knock{Path: "/v1/sessions", Token: tok.Token}).Want(200)
+		over := make(chan *apitest.Reply)
+		go func() { over <- w.Knock(apitest.Knock{Path: "/v1/sessions/" + s.ID + "/stream", Token: tok.Token}) }()
 		time.Sleep(time.Hour - time.Nanosecond)
-		w.knock(knock{path: "/v1/sessions", token: tok.Token}).want(200)
+		w.Knock(apitest.Knock{Path: "/v1/sessions", Token: tok.Token}).Want(200)
 		time.Sleep(time.Nanosecond)
-		w.knock(knock{path: "/v1/sessions", token: tok.Token}).want(401, "token_expired")
-		if r := <-over; !strings.Contains(string(r.body), "event: problem") || !strings.Contains(string(r.body), "token_expired") {
-			t.Errorf("the stream ends with %s", r.body)
+		w.Knock(apitest.Knock{Path: "/v1/sessions", Token: tok.Token}).Want(401, "token_expired")
+		if r := <-over; !strings.Contains(string(r.Body), "event: problem") || !strings.Contains(string(r.Body), "token_expired") {
+			t.Errorf("the stream ends with %s", r.Body)
 		}
-		w.handler.Stop(t.Context())
-		if last := w.lastAudit(); !strings.Contains(last, `"reason":"token_expired"`) || !strings.Contains(last, tok.ID) {
+		w.Handler.Stop(t.Context())
+		if last := w.LastAudit(); !strings.Contains(last, `"reason":"token_expired"`) || !strings.Contains(last, tok.ID) {
 			t.Errorf("audit: %s", last)
 		}
 	})
 }
 
-func (w *world) lastAudit() string {
-	w.t.Helper()
-	events, err := w.store.Read(w.t.Context(), event.AuditStream, 0, 1000)
-	if err != nil || len(events) == 0 {
-		w.t.Fatalf("%d records: %v", len(events), err)
-	}
-	return string(events[len(events)-1].Raw)
-}
-
 // touches counts what is written of uses.
 type touches struct {
-	Store
+	httpapi.Store
 	mu    sync.Mutex
 	calls []map[string]time.Time
 }
@@ -322,21 +283,21 @@ func (s *touches) TouchTokens(ctx context.Context, used map[string]time.Time) er
 func TestLastUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touches{}
-		w := newDoor(t, func(c *Config) { s.Store, c.Store = c.Store, s })
-		w.admin = w.token("admin", "")
-		w.handler.Start()
+		w := apitest.NewDoor(t, func(c *httpapi.Config) { s.Store, c.Store = c.Store, s })
+		w.Admin = w.Token("admin", "")
+		w.Handler.Start()
 		began := time.Now()
 		for range 10 * 60 { // ten minutes
-			w.knock(knock{path: "/v1/sessions", token: w.admin}).want(200)
+			w.Knock(apitest.Knock{Path: "/v1/sessions", Token: w.Admin}).Want(200)
 			time.Sleep(time.Second)
 		}
 		used := time.Now().Add(-time.Second).UTC().Truncate(time.Minute)
-		w.handler.Stop(t.Context())
-		rows, err := w.store.ListTokens(t.Context())
+		w.Handler.Stop(t.Context())
+		rows, err := w.Store.ListTokens(t.Context())
 		if err != nil || len(rows) != 1 || !rows[0].LastUsed.Equal(used) || len(s.calls) < 9 || len(s.calls) > 12 {
 			t.Errorf("used %s, told %+v; %d writes in %s: %v", used, rows, len(s.calls), time.Since(began), err)
 		}
-		if l := into[api.List[api.Token]](w.knock(knock{path: "/v1/tokens", token: w.admin}).want(200)); l.Items[0].LastUsed == nil || !l.Items[0].LastUsed.Equal(used) {
+		if l := apitest.Into[api.List[api.Token]](w.Knock(apitest.Knock{Path: "/v1/tokens", Token: w.Admin}).Want(200)); l.Items[0].LastUsed == nil || !l.Items[0].LastUsed.Equal(used) {
 			t.Errorf("shown: %+v", l.Items)
 		}
 	})
@@ -346,11 +307,11 @@ func TestLastUsed(t *testing.T) {
 // tells all of them, and holds no secret (I-33).
 func TestAuditOfRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDoor(t)
-		w.admin = w.token("admin", "")
-		w.handler.Start()
+		w := apitest.NewDoor(t)
+		w.Admin = w.Token("admin", "")
+		w.Handler.Start()
 		sum := func() (events int, count int64) {
-			list, err := w.store.Read(t.Context(), event.AuditStream, 0, 1000)
+			list, err := w.Store.Read(t.Context(), event.AuditStream, 0, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -363,23 +324,23 @@ func TestAuditOfRefusals(t *testing.T) {
 			return len(list), count
 		}
 		secret := "hf_" + strings.Repeat("5", 16) + "_" + strings.Repeat("c", 64)
-		w.knock(knock{path: "/v1/sessions?x=" + secret, token: secret}).want(401)
+		w.Knock(apitest.Knock{Path: "/v1/sessions?x=" + secret, Token: secret}).Want(401)
 		time.Sleep(2 * time.Second)
 		if events, count := sum(); events != 1 || count != 1 {
 			t.Errorf("%d events tell %d after two seconds", events, count)
 		}
 		const many = 3000
 		for i := range many {
-			w.knock(knock{path: "/v1/sessions", token: fmt.Sprintf("hf_%016x_%064x", i, i), peer: fmt.Sprintf("198.51.%d.%d", i>>8, i&255)}).want(401)
+			w.Knock(apitest.Knock{Path: "/v1/sessions", Token: fmt.Sprintf("hf_%016x_%064x", i, i), Peer: fmt.Sprintf("198.51.%d.%d", i>>8, i&255)}).Want(401)
 		}
-		w.knock(knock{path: "/v1/sessions", host: "evil.test"}).want(421)
+		w.Knock(apitest.Knock{Path: "/v1/sessions", Host: "evil.test"}).Want(421)
 		time.Sleep(2 * time.Minute)
 		events, count := sum()
 		if events > 1+10 || count != many+2 {
 			t.Errorf("%d events tell %d of %d", events, count, many+2)
 		}
-		w.handler.Stop(t.Context())
-		list, err := w.store.Read(t.Context(), event.AuditStream, 0, 1000)
+		w.Handler.Stop(t.Context())
+		list, err := w.Store.Read(t.Context(), event.AuditStream, 0, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -387,7 +348,7 @@ func TestAuditOfRefusals(t *testing.T) {
 		for i := range list {
 			all += string(list[i].Raw)
 		}
-		if strings.Contains(all, strings.Repeat("c", 64)) || strings.Contains(w.logs.String(), strings.Repeat("c", 64)) || !strings.Contains(all, "evil.test") {
+		if strings.Contains(all, strings.Repeat("c", 64)) || strings.Contains(w.Logs.String(), strings.Repeat("c", 64)) || !strings.Contains(all, "evil.test") {
 			t.Errorf("the stream: %s", all)
 		}
 	})
@@ -396,9 +357,9 @@ func TestAuditOfRefusals(t *testing.T) {
 // Changes of tokens are recorded before they are made, and not made when that fails.
 func TestAuditOfTokens(t *testing.T) {
 	broken := &failing{}
-	w := newWorld(t, func(c *Config) { broken.to, c.Audit = c.Audit, broken })
-	tok := into[api.Token](w.do("POST", "/v1/tokens", w.admin, `{"name":"ci","role":"reader","user_id":"ann","expires_in":"1h"}`).want(201))
-	last := w.lastAudit()
+	w := apitest.New(t, func(c *httpapi.Config) { broken.to, c.Audit = c.Audit, broken })
+	tok := apitest.Into[api.Token](w.Do("POST", "/v1/tokens", w.Admin, `{"name":"ci","role":"reader","user_id":"ann","expires_in":"1h"}`).Want(201))
+	last := w.LastAudit()
 	for _, want := range []string{tok.ID, `"role":"reader"`, `"user_id":"ann"`, `"name":"ci"`, `"peer":"127.0.0.1"`, `"actor":"admin- (tok_`, `"expires_at":"`} {
 		if !strings.Contains(last, want) {
 			t.Errorf("no %s in %s", want, last)
@@ -408,21 +369,21 @@ func TestAuditOfTokens(t *testing.T) {
 		t.Errorf("I-33: %s", last)
 	}
 	broken.err = errors.New("no space")
-	w.do("POST", "/v1/tokens", w.admin, `{"role":"reader"}`).want(500)
-	w.do("DELETE", "/v1/tokens/"+tok.ID, w.admin, nil).want(500)
-	w.do("GET", "/v1/sessions", tok.Token, nil).want(200)
+	w.Do("POST", "/v1/tokens", w.Admin, `{"role":"reader"}`).Want(500)
+	w.Do("DELETE", "/v1/tokens/"+tok.ID, w.Admin, nil).Want(500)
+	w.Do("GET", "/v1/sessions", tok.Token, nil).Want(200)
 	broken.err = nil
-	w.do("DELETE", "/v1/tokens/"+tok.ID, w.admin, nil).want(204)
-	w.do("GET", "/v1/sessions", tok.Token, nil).want(401, "invalid_token")
-	if got := w.auditTypes(); strings.Join(got, " ") != "audit.token.created audit.token.revoked" {
+	w.Do("DELETE", "/v1/tokens/"+tok.ID, w.Admin, nil).Want(204)
+	w.Do("GET", "/v1/sessions", tok.Token, nil).Want(401, "invalid_token")
+	if got := w.AuditTypes(); strings.Join(got, " ") != "audit.token.created audit.token.revoked" {
 		t.Errorf("records %v", got)
 	}
-	if rows, err := w.store.ListTokens(t.Context()); err != nil || len(rows) != 1 {
+	if rows, err := w.Store.ListTokens(t.Context()); err != nil || len(rows) != 1 {
 		t.Errorf("%d tokens: %v", len(rows), err)
 	}
 	// The feed shows the stream to those who may read it, and to nobody else.
-	for token, want := range map[string]bool{w.admin: true, w.token("operator", ""): false, w.token("reader", ""): false, w.token("admin", "ann"): false} {
-		feed := string(w.do("GET", "/v1/events?limit=1000", token, nil).want(200).body)
+	for token, want := range map[string]bool{w.Admin: true, w.Token("operator", ""): false, w.Token("reader", ""): false, w.Token("admin", "ann"): false} {
+		feed := string(w.Do("GET", "/v1/events?limit=1000", token, nil).Want(200).Body)
 		if strings.Contains(feed, "audit.token") != want {
 			t.Errorf("feed: %s", feed)
 		}
@@ -444,30 +405,30 @@ func (f *failing) Audit(ctx context.Context, records ...event.Audit) error {
 // One token's flood is cut at its rate, and nobody else's requests are.
 func TestRatesOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDoor(t, func(c *Config) { c.TokenRate, c.PeerRate = 5, 3 })
-		w.admin = w.token("admin", "")
-		calm := w.token("reader", "")
-		count := func(n int, k knock) map[int]int {
+		w := apitest.NewDoor(t, func(c *httpapi.Config) { c.TokenRate, c.PeerRate = 5, 3 })
+		w.Admin = w.Token("admin", "")
+		calm := w.Token("reader", "")
+		count := func(n int, k apitest.Knock) map[int]int {
 			got := map[int]int{}
 			for range n {
-				got[w.knock(k).status]++
+				got[w.Knock(k).Status]++
 			}
 			return got
 		}
-		if got := count(50, knock{path: "/v1/sessions", token: w.admin}); got[200] != 10 || got[429] != 40 {
+		if got := count(50, apitest.Knock{Path: "/v1/sessions", Token: w.Admin}); got[200] != 10 || got[429] != 40 {
 			t.Errorf("a flood with a token: %v", got)
 		}
-		w.knock(knock{path: "/v1/sessions", token: calm}).want(200)
-		if got := count(50, knock{path: "/healthz"}); got[200] != 6 || got[429] != 44 {
+		w.Knock(apitest.Knock{Path: "/v1/sessions", Token: calm}).Want(200)
+		if got := count(50, apitest.Knock{Path: "/healthz"}); got[200] != 6 || got[429] != 44 {
 			t.Errorf("a flood without one: %v", got)
 		}
-		w.knock(knock{path: "/v1/sessions", token: calm}).want(200) // from the very address
-		w.knock(knock{path: "/healthz", peer: "192.0.2.9"}).want(200)
-		if r := w.knock(knock{path: "/nope"}).want(429, "rate_limited"); r.header.Get("Retry-After") != "1" {
-			t.Errorf("Retry-After: %q", r.header.Get("Retry-After"))
+		w.Knock(apitest.Knock{Path: "/v1/sessions", Token: calm}).Want(200) // from the very address
+		w.Knock(apitest.Knock{Path: "/healthz", Peer: "192.0.2.9"}).Want(200)
+		if r := w.Knock(apitest.Knock{Path: "/nope"}).Want(429, "rate_limited"); r.Header.Get("Retry-After") != "1" {
+			t.Errorf("Retry-After: %q", r.Header.Get("Retry-After"))
 		}
 		time.Sleep(time.Second)
-		if got := count(50, knock{path: "/v1/sessions", token: w.admin}); got[200] != 5 {
+		if got := count(50, apitest.Knock{Path: "/v1/sessions", Token: w.Admin}); got[200] != 5 {
 			t.Errorf("a second later: %v", got)
 		}
 	})
@@ -475,7 +436,7 @@ func TestRatesOfRequests(t *testing.T) {
 
 // waiting is a store whose lists wait.
 type waiting struct {
-	Store
+	httpapi.Store
 	come, gone chan struct{}
 }
 
@@ -489,57 +450,57 @@ func (s *waiting) Sessions(ctx context.Context, f eventlog.SessionFilter, p even
 // while streams, waits and probes have places of their own.
 func TestCrowd(t *testing.T) {
 	s := &waiting{come: make(chan struct{}), gone: make(chan struct{})}
-	w := newWorld(t, func(c *Config) { s.Store, c.Store, c.MaxRequests = c.Store, s, 2 })
-	ses := w.session("")
-	run := w.submit(ses.ID, "x")
+	w := apitest.New(t, func(c *httpapi.Config) { s.Store, c.Store, c.MaxRequests = c.Store, s, 2 })
+	ses := w.Session("")
+	run := w.Submit(ses.ID, "x")
 	leave := sync.OnceFunc(func() { close(s.gone) })
 	defer leave()
 	var all sync.WaitGroup
 	for range 2 {
-		all.Go(func() { w.do("GET", "/v1/sessions", w.admin, nil).want(200) })
+		all.Go(func() { w.Do("GET", "/v1/sessions", w.Admin, nil).Want(200) })
 		<-s.come
 	}
-	r := w.do("GET", "/v1/runs/"+run.ID, w.admin, nil).want(429, "too_many_requests")
-	if r.header.Get("Retry-After") != "1" {
-		t.Errorf("Retry-After: %q", r.header.Get("Retry-After"))
+	r := w.Do("GET", "/v1/runs/"+run.ID, w.Admin, nil).Want(429, "too_many_requests")
+	if r.Header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After: %q", r.Header.Get("Retry-After"))
 	}
-	w.do("GET", "/healthz", "", nil).want(200)
-	w.follow("/v1/sessions/" + ses.ID + "/stream").close()
+	w.Do("GET", "/healthz", "", nil).Want(200)
+	w.Follow("/v1/sessions/" + ses.ID + "/stream").Close()
 	leave()
 	all.Wait()
 	// Who waits for a run takes no place. They come one after the other: each has one
 	// until it waits.
 	waits := func(n int) {
-		for w.handler.server.streams.count() != n {
-			w.do("GET", "/healthz", "", nil).want(200)
+		for w.Handler.Places() != n {
+			w.Do("GET", "/healthz", "", nil).Want(200)
 		}
 	}
 	waits(0) // the reader above is gone
 	for i := range 3 {
-		all.Go(func() { w.do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.admin, nil).want(200) })
+		all.Go(func() { w.Do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.Admin, nil).Want(200) })
 		waits(i + 1)
 	}
-	w.do("GET", "/v1/runs/"+run.ID, w.admin, nil).want(200)
-	w.append(&run, &event.RunCancelled{})
+	w.Do("GET", "/v1/runs/"+run.ID, w.Admin, nil).Want(200)
+	w.Append(&run, &event.RunCancelled{})
 	all.Wait()
 }
 
 // Whatever stands in the header, nobody comes in by it, and nothing of it is told.
 // A token's id in a request is looked for as it stands, whatever else it looks like.
 func TestTokensOfOtherForms(t *testing.T) {
-	w := newWorld(t)
+	w := apitest.New(t)
 	given := "hf_" + strings.Repeat("0", 16) + "_" + strings.Repeat("d", 64) // made elsewhere, and given as HOLDFAST_TOKEN
 	for id, text := range map[string]string{"tok_a": given, "tok_b": "sixteen letters!", "tok_c": "hf_not_one_of_ours"} {
-		if err := w.store.AddToken(t.Context(), eventlog.TokenRow{ID: id, Role: "reader", Hash: tokens.Hash(text), CreatedAt: time.Now()}); err != nil {
+		if err := w.Store.AddToken(t.Context(), eventlog.TokenRow{ID: id, Role: "reader", Hash: tokens.Hash(text), CreatedAt: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
-		w.do("GET", "/v1/sessions", text, nil).want(200)
+		w.Do("GET", "/v1/sessions", text, nil).Want(200)
 	}
 	// The id of one, the secret of another.
-	mine := w.token("reader", "")
-	w.do("GET", "/v1/sessions", mine[:20]+given[20:], nil).want(401, "invalid_token")
-	w.handler.Stop(t.Context())
-	if last := w.lastAudit(); !strings.Contains(last, "tok_"+mine[3:19]) {
+	mine := w.Token("reader", "")
+	w.Do("GET", "/v1/sessions", mine[:20]+given[20:], nil).Want(401, "invalid_token")
+	w.Handler.Stop(t.Context())
+	if last := w.LastAudit(); !strings.Contains(last, "tok_"+mine[3:19]) {
 		t.Errorf("the record does not name the token: %s", last)
 	}
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 )
 
@@ -17,9 +19,9 @@ import (
 // or refused as the caller's mistake.
 func FuzzBodies(f *testing.F) {
 	var types []reflect.Type
-	for _, rt := range table() {
-		if rt.action.body != nil {
-			types = append(types, rt.action.body)
+	for _, rt := range httpapi.Operations() {
+		if rt.Body != nil {
+			types = append(types, rt.Body)
 		}
 	}
 	for i := range types {
@@ -56,9 +58,9 @@ func FuzzRequest(f *testing.F) {
 		f.Add(s, true)
 		f.Add(s, false)
 	}
-	w := newDoor(f)
-	token := w.token("admin", "")
-	local := w.handler.Local()
+	w := apitest.NewDoor(f)
+	token := w.Token("admin", "")
+	local := w.Handler.Local()
 	f.Fuzz(func(t *testing.T, text string, known bool) {
 		head, headers, _ := strings.Cut(text, "\n")
 		line, body, _ := strings.Cut(head, " {")
@@ -88,10 +90,10 @@ func FuzzRequest(f *testing.F) {
 		if known {
 			local.ServeHTTP(rec, r)
 		} else {
-			w.handler.ServeHTTP(rec, r)
+			w.Handler.ServeHTTP(rec, r)
 		}
 		if rec.Code >= 500 {
-			t.Fatalf("%q: %d %s\n%s", text, rec.Code, rec.Body, w.logs.String())
+			t.Fatalf("%q: %d %s\n%s", text, rec.Code, rec.Body, w.Logs.String())
 		}
 		if !known && rec.Code < 300 && r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && r.URL.Path != "/openapi.json" {
 			t.Fatalf("%q is answered %d without a token", text, rec.Code)
@@ -107,12 +109,12 @@ func FuzzAuthorization(f *testing.F) {
 	for _, s := range []string{"Bearer x", "Bearer hf_a_b", "bearer  ", "Basic YTpi", "Bearer ' OR 1=1 --", "Bearer hf_%27_\x00", "Bearer " + strings.Repeat("a", 9000), "Bearer a, Bearer b"} {
 		f.Add(s)
 	}
-	w := newDoor(f)
+	w := apitest.NewDoor(f)
 	f.Fuzz(func(t *testing.T, value string) {
 		r := httptest.NewRequest("GET", "/v1/sessions", nil)
 		r.Header["Authorization"] = []string{value}
 		rec := httptest.NewRecorder()
-		w.handler.ServeHTTP(rec, r)
+		w.Handler.ServeHTTP(rec, r)
 		if rec.Code != 401 && rec.Code != 429 && rec.Code != 400 && rec.Code != 403 && rec.Code != 421 {
 			t.Fatalf("%q: %d %s", value, rec.Code, rec.Body)
 		}
@@ -125,7 +127,7 @@ func FuzzLastEventID(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		n, err := parseSeq(text)
+		n, err := httpapi.ParseSeq(text)
 		if err == nil && (n < 0 || strings.TrimLeft(text, "0") != strings.TrimLeft(strconv.FormatInt(n, 10), "0")) {
 			t.Fatalf("%q is read as %d", text, n)
 		}

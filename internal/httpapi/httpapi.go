@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
 	"github.com/holdfast-dev/holdfast/internal/tokens"
@@ -229,7 +230,7 @@ func New(cfg Config) (*Handler, error) {
 	s.rates = gate.NewRates[string](time.Second, cfg.TokenRate, rateBurst*cfg.TokenRate, maxRated, now)
 	s.keeper.woken, s.keeper.stop = make(chan struct{}, 1), make(chan struct{})
 	routes := table()
-	s.openapi = sync.OnceValues(func() ([]byte, error) { return document(routes, cfg.Version) })
+	s.openapi = sync.OnceValues(func() ([]byte, error) { return openapi.Document(operations(routes), cfg.Version) })
 	mux := s.newMux(routes, false)
 	return &Handler{server: s, mux: mux, door: s.door(mux, false)}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/job"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -17,31 +18,31 @@ import (
 // letterRoutes are what people do with dead letters, one by one and in numbers.
 func letterRoutes() []route {
 	return []route{
-		{method: "POST", path: "/v1/deliveries/replay", id: "replayDeliveries", role: gate.Operator, summary: "Send many dead letters again",
-			notes: "`filter` says which, and must have a member. With `dry_run` nothing is replayed: the answer has the exact set, and a `plan_token` with which the same caller " +
+		takes(replayDeliveries, openapi.Operation{Method: "POST", Path: "/v1/deliveries/replay", ID: "replayDeliveries", Role: gate.Operator, Summary: "Send many dead letters again",
+			Notes: "`filter` says which, and must have a member. With `dry_run` nothing is replayed: the answer has the exact set, and a `plan_token` with which the same caller " +
 				"replays it within `delivery.plan_time` (15 minutes). When the set is not the same any more this is a conflict (`plan_drifted`), and `issues` say what came, went or changed. " +
 				"The work is a job: it goes on over restarts, at `delivery.replay_rate` replays a second to one target (10), and can be cancelled. More than `limit` are cut off, and `truncated` says so. " +
 				"A token is used once; used again it answers with the job that it started.",
-			action: takes(replayDeliveries), answers: []answer{gives[api.Job](202, "The job; Location names it."), gives[api.ReplayPlan](200, "Of a dry run: the set.")}, fails: []int{409}},
-		{method: "POST", path: "/v1/deliveries/{d}/replay", id: "replayDelivery", role: gate.Operator, summary: "Send a delivery again",
-			notes: "A dead letter joins the tail of its target's lane with the same id and the same bytes, and a new budget of attempts and time. " +
+			Answers: []openapi.Answer{openapi.Gives[api.Job](202, "The job; Location names it."), openapi.Gives[api.ReplayPlan](200, "Of a dry run: the set.")}, Fails: []int{409}}),
+		takes(replayDelivery, openapi.Operation{Method: "POST", Path: "/v1/deliveries/{d}/replay", ID: "replayDelivery", Role: gate.Operator, Summary: "Send a delivery again",
+			Notes: "A dead letter joins the tail of its target's lane with the same id and the same bytes, and a new budget of attempts and time. " +
 				"With `force`, which wants a reason, so does one that was replayed already (`already_replayed`), resolved (`delivery_resolved`) or delivered; it is audited. Nothing overrides erased content, an address that may not be used, or an attempt in flight.",
-			action: takes(replayDelivery), answers: []answer{gives[api.Delivery](202, "The delivery as it is now.")}, fails: []int{409, 410}},
-		{method: "POST", path: "/v1/deliveries/{d}/resolve", id: "resolveDelivery", role: gate.Operator, summary: "Say that a delivery is done with",
-			notes: "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`). " +
+			Answers: []openapi.Answer{openapi.Gives[api.Delivery](202, "The delivery as it is now.")}, Fails: []int{409, 410}}),
+		takes(resolveDelivery, openapi.Operation{Method: "POST", Path: "/v1/deliveries/{d}/resolve", ID: "resolveDelivery", Role: gate.Operator, Summary: "Say that a delivery is done with",
+			Notes: "A pending or dead-lettered one is `resolved` and not sent any more; the next one of its target's lane follows. While an attempt is in flight this is a conflict (`delivery_in_flight`). " +
 				"Said again it changes nothing: the first reason stays.",
-			action: takes(resolveDelivery), answers: []answer{gives[api.Delivery](200, "The delivery as it is now.")}, fails: []int{409, 410}},
-		{method: "GET", path: "/v1/jobs", id: "listJobs", role: gate.Reader, summary: "List jobs, newest first",
-			params: []param{pLimit, pCursor, pOwner, {"status", "query", "string", "`planned`, `running`, `cancelling`, `completed` or `cancelled`."}, pSince, pUntil, pOrder},
-			action: plain(listJobs), answers: []answer{gives[api.List[api.Job]](200, "A page.")}},
-		{method: "GET", path: "/v1/jobs/{j}", id: "getJob", role: gate.Reader, summary: "Read how a job stands",
-			action: plain(getJob), answers: []answer{gives[api.Job](200, "The job as it is now.")}},
-		{method: "GET", path: "/v1/jobs/{j}/deliveries", id: "listJobDeliveries", role: gate.Reader, summary: "List the deliveries of a job, and what came of each",
-			notes:  "In the order of the set: oldest first.",
-			params: []param{pLimit, pCursor}, action: plain(listJobDeliveries), answers: []answer{gives[api.List[api.JobDelivery]](200, "A page.")}},
-		{method: "POST", path: "/v1/jobs/{j}/cancel", id: "cancelJob", role: gate.Operator, summary: "Cancel a job",
-			notes:  "The request is recorded; the job's end follows. What was replayed stays so. A job that is completed is a conflict.",
-			action: takes(cancelJob), answers: []answer{gives[api.Job](202, "The job as it is now.")}, fails: []int{409}},
+			Answers: []openapi.Answer{openapi.Gives[api.Delivery](200, "The delivery as it is now.")}, Fails: []int{409, 410}}),
+		plain(listJobs, openapi.Operation{Method: "GET", Path: "/v1/jobs", ID: "listJobs", Role: gate.Reader, Summary: "List jobs, newest first",
+			Params:  []openapi.Param{pLimit, pCursor, pOwner, openapi.Query("status", "string", "`planned`, `running`, `cancelling`, `completed` or `cancelled`."), pSince, pUntil, pOrder},
+			Answers: []openapi.Answer{openapi.Gives[api.List[api.Job]](200, "A page.")}}),
+		plain(getJob, openapi.Operation{Method: "GET", Path: "/v1/jobs/{j}", ID: "getJob", Role: gate.Reader, Summary: "Read how a job stands",
+			Answers: []openapi.Answer{openapi.Gives[api.Job](200, "The job as it is now.")}}),
+		plain(listJobDeliveries, openapi.Operation{Method: "GET", Path: "/v1/jobs/{j}/deliveries", ID: "listJobDeliveries", Role: gate.Reader, Summary: "List the deliveries of a job, and what came of each",
+			Notes:  "In the order of the set: oldest first.",
+			Params: []openapi.Param{pLimit, pCursor}, Answers: []openapi.Answer{openapi.Gives[api.List[api.JobDelivery]](200, "A page.")}}),
+		takes(cancelJob, openapi.Operation{Method: "POST", Path: "/v1/jobs/{j}/cancel", ID: "cancelJob", Role: gate.Operator, Summary: "Cancel a job",
+			Notes:   "The request is recorded; the job's end follows. What was replayed stays so. A job that is completed is a conflict.",
+			Answers: []openapi.Answer{openapi.Gives[api.Job](202, "The job as it is now.")}, Fails: []int{409}}),
 	}
 }
 

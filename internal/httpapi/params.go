@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
@@ -23,17 +24,17 @@ const (
 
 // The parameters of the query that several routes share.
 var (
-	pLimit  = param{"limit", "query", "integer", "Items of a page, 1 to 200; 50 when absent."}
-	pEvents = param{"limit", "query", "integer", "Events of a page, 1 to 1000; 100 when absent. A page of large events may hold fewer."}
-	pCursor = param{"cursor", "query", "string", "What the page before gave as next_cursor."}
-	pUser   = param{"user_id", "query", "string", "The user within whose sessions an alias is looked for; `default` when absent. A token that is bound to a user fixes it."}
-	pOwner  = param{"user_id", "query", "string", "Only what belongs to this user. A token that is bound to a user fixes it."}
-	pAfter  = param{"after", "query", "integer", "The sequence after which to begin; 0, the beginning, when absent."}
-	pSince  = param{"since", "query", "string", "Only what was made from this time on (RFC 3339)."}
-	pUntil  = param{"until", "query", "string", "Only what was made before this time (RFC 3339)."}
-	pOrder  = param{"order", "query", "string", "`desc`, newest first, or `asc`, oldest first; `desc` when absent. A cursor goes on in its own direction only."}
-	pTypes  = param{"type", "query", "string", "Only events of this type, or of these, with commas between; at most 16."}
-	pLastID = param{"Last-Event-ID", "header", "integer", "As `after`, and wins over it: what a browser sends when it connects again."}
+	pLimit  = openapi.Query("limit", "integer", "Items of a page, 1 to 200; 50 when absent.")
+	pEvents = openapi.Query("limit", "integer", "Events of a page, 1 to 1000; 100 when absent. A page of large events may hold fewer.")
+	pCursor = openapi.Query("cursor", "string", "What the page before gave as next_cursor.")
+	pUser   = openapi.Query("user_id", "string", "The user within whose sessions an alias is looked for; `default` when absent. A token that is bound to a user fixes it.")
+	pOwner  = openapi.Query("user_id", "string", "Only what belongs to this user. A token that is bound to a user fixes it.")
+	pAfter  = openapi.Query("after", "integer", "The sequence after which to begin; 0, the beginning, when absent.")
+	pSince  = openapi.Query("since", "string", "Only what was made from this time on (RFC 3339).")
+	pUntil  = openapi.Query("until", "string", "Only what was made before this time (RFC 3339).")
+	pOrder  = openapi.Query("order", "string", "`desc`, newest first, or `asc`, oldest first; `desc` when absent. A cursor goes on in its own direction only.")
+	pTypes  = openapi.Query("type", "string", "Only events of this type, or of these, with commas between; at most 16.")
+	pLastID = openapi.Header("Last-Event-ID", "integer", "As `after`, and wins over it: what a browser sends when it connects again.")
 )
 
 func (c *call) page() (eventlog.Page, error) {

@@ -11,61 +11,37 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
-// route is one operation. The table of routes makes the mux, the OpenAPI
-// document and the reference page.
+// route is one operation and what does its work. The table of routes makes the
+// mux, the OpenAPI document and the reference page.
 type route struct {
-	method, path string
-	id           string // operationId
-	summary      string
-	notes        string // what a caller must know beyond the summary
-	role         gate.Role
-	params       []param // of query and header; those of the path follow from path
-	action       action
-	answers      []answer
-	fails        []int // statuses of problems, beyond those that follow from the shape
-	stream       bool  // it goes on: it counts among the streams, not the requests
+	openapi.Operation
+	run func(*call) error
 }
 
-// param is a parameter of the query or a header.
-type param struct {
-	name, in, format, text string
-}
+// plain is a route whose request has no body.
+func plain(run func(*call) error, op openapi.Operation) route { return route{op, run} }
 
-// answer is a success.
-type answer struct {
-	status int
-	body   reflect.Type // nil: no content
-	media  string       // default application/json; several are separated by ", "
-	text   string
-}
-
-// gives is an answer with a body of type T.
-func gives[T any](status int, text string) answer {
-	return answer{status: status, body: reflect.TypeFor[T](), text: text}
-}
-
-// action does the work of a route. body is the type of its request body, nil when it has none.
-type action struct {
-	body reflect.Type
-	raw  bool // the body is bytes of any kind
-	run  func(*call) error
-}
-
-func plain(f func(*call) error) action { return action{run: f} }
-
-// takes is an action with a strict JSON body of type T. An empty body reads as {}.
-func takes[T any](f func(*call, *T) error) action {
-	return action{body: reflect.TypeFor[T](), run: func(c *call) error {
+// takes is a route with a strict JSON body of type T. An empty body reads as {}.
+func takes[T any](run func(*call, *T) error, op openapi.Operation) route {
+	op.Body = reflect.TypeFor[T]()
+	return route{op, func(c *call) error {
 		req := new(T)
 		if err := c.Read(req); err != nil {
 			return err
 		}
-		return f(c, req)
+		return run(c, req)
 	}}
+}
+
+// raw is a route whose body is bytes, which run reads.
+func raw(run func(*call) error, op openapi.Operation) route {
+	op.Raw = true
+	return route{op, run}
 }
 
 // call is one request on its way through a handler.
@@ -101,13 +77,13 @@ func (s *server) newMux(routes []route, local bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	methods := map[string][]string{}
 	for _, rt := range routes {
-		mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc(rt.Method+" "+rt.Path, func(w http.ResponseWriter, r *http.Request) {
 			c := s.call(w, r, local)
 			if err := c.serve(&rt); err != nil {
 				c.fail(err)
 			}
 		})
-		methods[rt.path] = append(methods[rt.path], rt.method)
+		methods[rt.Path] = append(methods[rt.Path], rt.Method)
 	}
 	for path, list := range methods {
 		if slices.Contains(list, "GET") {
@@ -166,7 +142,7 @@ func restOf(path string, list []string, all map[string][]string) []string {
 // serve does what comes before every handler, in this order: token, role, what
 // the body is, a place, parameters. See guard for what comes before.
 func (c *call) serve(rt *route) error {
-	if rt.role == gate.Public {
+	if rt.Role == gate.Public {
 		if err := c.stranger(nil); err != nil {
 			return err
 		}
@@ -175,16 +151,16 @@ func (c *call) serve(rt *route) error {
 		if err != nil {
 			return err
 		}
-		if c.who = who; who.role < rt.role {
-			return problem.New(problem.Forbidden, "role_required", "this wants a token with the role %s", rt.role)
+		if c.who = who; who.role < rt.Role {
+			return problem.New(problem.Forbidden, "role_required", "this wants a token with the role %s", rt.Role)
 		}
 	}
-	if !rt.action.raw {
+	if !rt.Raw {
 		if err := c.JSONOnly(); err != nil {
 			return err
 		}
 	}
-	if !rt.stream && rt.role > gate.Public { // a probe is answered also in a crowd
+	if !rt.Stream && rt.Role > gate.Public { // a probe is answered also in a crowd
 		if err := c.begin(); err != nil {
 			return err
 		}
@@ -193,10 +169,10 @@ func (c *call) serve(rt *route) error {
 	if err := c.parameters(rt); err != nil {
 		return err
 	}
-	if rt.action.body == nil && !rt.action.raw {
+	if rt.Body == nil && !rt.Raw {
 		c.Discard(c.W, c.R.Body)
 	}
-	return rt.action.run(c)
+	return rt.run(c)
 }
 
 // parameters reads the query. A parameter that the route does not know, or one
@@ -208,7 +184,7 @@ func (c *call) parameters(rt *route) error {
 	}
 	c.query = make(map[string]string, len(values))
 	for name, list := range values {
-		known := slices.ContainsFunc(rt.params, func(p param) bool { return p.in == "query" && p.name == name })
+		known := slices.ContainsFunc(rt.Params, func(p openapi.Param) bool { return p.In == "query" && p.Name == name })
 		if !known {
 			return problem.New(problem.Invalid, "unknown_parameter", "there is no query parameter %.64q here; %s", name, rt.knownParameters())
 		}
@@ -226,9 +202,9 @@ func (c *call) parameters(rt *route) error {
 // knownParameters says which query parameters the route takes.
 func (rt *route) knownParameters() string {
 	var names []string
-	for _, p := range rt.params {
-		if p.in == "query" {
-			names = append(names, p.name)
+	for _, p := range rt.Params {
+		if p.In == "query" {
+			names = append(names, p.Name)
 		}
 	}
 	if names == nil {

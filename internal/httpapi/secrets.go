@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/secret"
 	"github.com/holdfast-dev/holdfast/internal/slots"
@@ -27,23 +28,23 @@ type Secrets interface {
 // rekeyStep is how many versions one request seals anew.
 const rekeyStep = 100
 
-var pSlot = param{"user_id", "query", "string", "Whose slot is meant. Absent: that of the token's user, and of a token that is not bound to one the daemon's own."}
+var pSlot = openapi.Query("user_id", "string", "Whose slot is meant. Absent: that of the token's user, and of a token that is not bound to one the daemon's own.")
 
 func secretRoutes() []route {
 	return []route{
-		{method: "PUT", path: "/v1/secrets/{secret}", id: "putSecret", role: gate.Operator, summary: "Set a secret slot",
-			notes: "Another value is a new version; the one before counts for 24 hours more (`slots.former_for`), so that both sign. The same value again changes nothing. The daemon's own slots, which the configuration may refer to, want an administrator. " +
+		takes(putSecret, openapi.Operation{Method: "PUT", Path: "/v1/secrets/{secret}", ID: "putSecret", Role: gate.Operator, Summary: "Set a secret slot",
+			Notes: "Another value is a new version; the one before counts for 24 hours more (`slots.former_for`), so that both sign. The same value again changes nothing. The daemon's own slots, which the configuration may refer to, want an administrator. " +
 				"A secret is sent to the hosts that it names and to no other (`secret_not_for_host`).",
-			params: []param{pSlot}, action: takes(putSecret), answers: []answer{gives[api.Secret](201, "The slot, which is new."), gives[api.Secret](200, "The slot as it is now.")}, fails: []int{409, 413, 429, 503}},
-		{method: "GET", path: "/v1/secrets", id: "listSecrets", role: gate.Operator, summary: "List secret slots, by user and name",
-			notes: "Never their values.", params: []param{pLimit, pCursor, pOwner}, action: plain(listSecrets), answers: []answer{gives[api.List[api.Secret]](200, "A page.")}},
-		{method: "GET", path: "/v1/secrets/{secret}", id: "getSecret", role: gate.Operator, summary: "Read what is known of a secret slot",
-			notes: "Never its value.", params: []param{pSlot}, action: plain(getSecret), answers: []answer{gives[api.Secret](200, "The slot as it is now.")}},
-		{method: "DELETE", path: "/v1/secrets/{secret}", id: "deleteSecret", role: gate.Operator, summary: "Delete a secret slot, all its versions",
-			params: []param{pSlot}, action: plain(deleteSecret), answers: []answer{{status: 204, text: "Deleted."}}},
-		{method: "POST", path: "/v1/rekey-secrets", id: "rekeySecrets", role: gate.Admin, summary: "Seal secret slots anew under the current master key",
-			notes:  "One step of at most 100 versions; repeat it until `left` is 0. It may stop and go on at any time. Of a token that is bound to a user it is refused (`unbound_token_required`).",
-			action: plain(rekeySecrets), answers: []answer{gives[api.Rekeyed](200, "What this step did.")}, fails: []int{409, 503}},
+			Params: []openapi.Param{pSlot}, Answers: []openapi.Answer{openapi.Gives[api.Secret](201, "The slot, which is new."), openapi.Gives[api.Secret](200, "The slot as it is now.")}, Fails: []int{409, 413, 429, 503}}),
+		plain(listSecrets, openapi.Operation{Method: "GET", Path: "/v1/secrets", ID: "listSecrets", Role: gate.Operator, Summary: "List secret slots, by user and name",
+			Notes: "Never their values.", Params: []openapi.Param{pLimit, pCursor, pOwner}, Answers: []openapi.Answer{openapi.Gives[api.List[api.Secret]](200, "A page.")}}),
+		plain(getSecret, openapi.Operation{Method: "GET", Path: "/v1/secrets/{secret}", ID: "getSecret", Role: gate.Operator, Summary: "Read what is known of a secret slot",
+			Notes: "Never its value.", Params: []openapi.Param{pSlot}, Answers: []openapi.Answer{openapi.Gives[api.Secret](200, "The slot as it is now.")}}),
+		plain(deleteSecret, openapi.Operation{Method: "DELETE", Path: "/v1/secrets/{secret}", ID: "deleteSecret", Role: gate.Operator, Summary: "Delete a secret slot, all its versions",
+			Params: []openapi.Param{pSlot}, Answers: []openapi.Answer{{Status: 204, Text: "Deleted."}}}),
+		plain(rekeySecrets, openapi.Operation{Method: "POST", Path: "/v1/rekey-secrets", ID: "rekeySecrets", Role: gate.Admin, Summary: "Seal secret slots anew under the current master key",
+			Notes:   "One step of at most 100 versions; repeat it until `left` is 0. It may stop and go on at any time. Of a token that is bound to a user it is refused (`unbound_token_required`).",
+			Answers: []openapi.Answer{openapi.Gives[api.Rekeyed](200, "What this step did.")}, Fails: []int{409, 503}}),
 	}
 }
 

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"fmt"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 )
 
 // askedFor counts bodies that are read.
@@ -30,18 +32,18 @@ func (a *askedFor) Read(p []byte) (int, error) {
 // bodies are held in bounded number, and one peer's keep no other from being heard.
 func TestStrangersBodiesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDoor(t, hub(t, &counts{}), func(c *Config) { c.MaxEvents = 8 })
+		w := apitest.NewDoor(t, hub(t, &counts{}), func(c *httpapi.Config) { c.MaxEvents = 8 })
 		const ping = `{"zen":"x"}`
 		send := func(peer string, body io.Reader) <-chan int {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:7411/v1/connectors/code", body)
 			r.RemoteAddr = peer + ":4711"
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("X-GitHub-Event", "ping")
-			r.Header.Set("X-Hub-Signature-256", "sha256="+macOf(hubSecret, ping))
+			r.Header.Set("X-Hub-Signature-256", "sha256="+macOf(apitest.HubSecret, ping))
 			status := make(chan int, 1)
 			go func() {
 				rec := httptest.NewRecorder()
-				w.handler.ServeHTTP(rec, r)
+				w.Handler.ServeHTTP(rec, r)
 				status <- rec.Code
 			}()
 			return status
@@ -61,7 +63,7 @@ func TestStrangersBodiesAreBounded(t *testing.T) {
 		if got := <-send("192.0.2.2", strings.NewReader(ping)); got != 200 {
 			t.Errorf("another peer is answered %d", got)
 		}
-		time.Sleep(senderPatience + time.Second)
+		time.Sleep(httpapi.SenderPatience + time.Second)
 		for _, e := range ends {
 			e.Close()
 		}
@@ -74,7 +76,7 @@ func TestStrangersBodiesAreBounded(t *testing.T) {
 		if turned != 48 {
 			t.Errorf("%d of 50 are told to come again, want 48", turned)
 		}
-		if n := w.handler.server.senders.Peers(); n != 0 {
+		if n := w.Handler.Senders(); n != 0 {
 			t.Errorf("%d peers are left", n)
 		}
 	})
@@ -84,11 +86,11 @@ func TestStrangersBodiesAreBounded(t *testing.T) {
 // from where, and in how many events however many they are; nothing of a secret.
 func TestAuditOfSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDoor(t, hub(t, &counts{}))
-		w.handler.Start()
+		w := apitest.NewDoor(t, hub(t, &counts{}))
+		w.Handler.Start()
 		const body = `{"id":"1"}`
 		post := func(connector, peer string, header ...string) {
-			w.knock(knock{method: "POST", path: "/v1/connectors/" + connector, peer: peer, body: body, header: append(header, "Content-Type", "application/json")}).want(401, "sender_unknown")
+			w.Knock(apitest.Knock{Method: "POST", Path: "/v1/connectors/" + connector, Peer: peer, Body: body, Header: append(header, "Content-Type", "application/json")}).Want(401, "sender_unknown")
 		}
 		post("plain", "192.0.2.7", "Authorization", "Bearer wrong-secret-of-a-sender")
 		post("plain", "192.0.2.7", "Authorization", "Bearer wrong-secret-of-a-sender")
@@ -99,8 +101,8 @@ func TestAuditOfSenders(t *testing.T) {
 			post("plain", fmt.Sprintf("198.51.%d.%d", i>>8, i&255), "Authorization", "Bearer x")
 		}
 		time.Sleep(2 * time.Minute)
-		w.handler.Stop(t.Context())
-		list, err := w.store.Read(t.Context(), event.AuditStream, 0, 1000)
+		w.Handler.Stop(t.Context())
+		list, err := w.Store.Read(t.Context(), event.AuditStream, 0, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/session"
 )
@@ -131,7 +132,7 @@ func eraseSession(c *call) error {
 }
 
 // getSetting shows one setting; one that is not set is not found.
-func getSetting[T any](name string, of func(*event.Settings) *T) action {
+func getSetting[T any](name string, of func(*event.Settings) *T, op openapi.Operation) route {
 	return plain(func(c *call) error {
 		row, err := c.find()
 		if err != nil {
@@ -146,11 +147,11 @@ func getSetting[T any](name string, of func(*event.Settings) *T) action {
 			return problem.New(problem.NotFound, strings.ReplaceAll(name, " ", "_")+"_not_set", "the session has no %s", name)
 		}
 		return c.JSON(http.StatusOK, v)
-	})
+	}, op)
 }
 
 // putSetting changes one setting and shows it as it stands then.
-func putSetting[T any](change func(*admission.Admission, *T) (admission.Change, error), of func(*event.Settings) *T) action {
+func putSetting[T any](change func(*admission.Admission, *T) (admission.Change, error), of func(*event.Settings) *T, op openapi.Operation) route {
 	return takes(func(c *call, req *T) error {
 		row, err := c.find()
 		if err != nil {
@@ -164,11 +165,11 @@ func putSetting[T any](change func(*admission.Admission, *T) (admission.Change, 
 			return err
 		}
 		return c.JSON(http.StatusOK, of(&ch.To))
-	})
+	}, op)
 }
 
 // deleteSetting clears one setting. One that is not set stays so, without an event.
-func deleteSetting[T any](change func(*admission.Admission, *T) (admission.Change, error), of func(*event.Settings) *T) action {
+func deleteSetting[T any](change func(*admission.Admission, *T) (admission.Change, error), of func(*event.Settings) *T, op openapi.Operation) route {
 	return plain(func(c *call) error {
 		row, err := c.find()
 		if err != nil {
@@ -189,7 +190,7 @@ func deleteSetting[T any](change func(*admission.Admission, *T) (admission.Chang
 			return err
 		}
 		return c.NoContent()
-	})
+	}, op)
 }
 
 // targetsOf shows the reply targets; nil when there are none.

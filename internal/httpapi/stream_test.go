@@ -1,12 +1,8 @@
-package httpapi
+package httpapi_test
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -21,110 +17,16 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 	"github.com/holdfast-dev/holdfast/internal/live"
 )
 
-// sse is one open stream, read as its lines say.
-type sse struct {
-	t      testing.TB
-	res    *http.Response
-	lines  *bufio.Reader
-	cancel context.CancelFunc
-}
-
-// message is one server-sent event, or a comment.
-type message struct{ kind, id, data, comment string }
-
-// open opens a stream; it is closed with the test at the latest.
-func (w *world) open(client *http.Client, path, token string, header ...string) (*sse, error) {
-	ctx, cancel := context.WithCancel(w.t.Context())
-	res, err := client.Do(w.request("GET", path, token, nil, header...).WithContext(ctx))
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	s := &sse{t: w.t, res: res, lines: bufio.NewReader(res.Body), cancel: cancel}
-	w.t.Cleanup(s.close)
-	return s, nil
-}
-
-func (w *world) follow(path string, header ...string) *sse {
-	w.t.Helper()
-	s, err := w.open(w.server.Client(), path, w.admin, header...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if s.res.StatusCode != 200 || s.res.Header.Get("Content-Type") != "text/event-stream" {
-		w.t.Fatalf("status %d, %v", s.res.StatusCode, s.res.Header)
-	}
-	return s
-}
-
-func (s *sse) close() {
-	s.cancel()
-	s.res.Body.Close()
-}
-
-// next reads a message; io.EOF when the stream has ended.
-func (s *sse) next() (message, error) {
-	var m message
-	for {
-		line, err := s.lines.ReadString('\n')
-		if err != nil {
-			return m, err
-		}
-		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
-		switch name {
-		case "event":
-			m.kind = value
-		case "id":
-			m.id = value
-		case "data":
-			m.data += value
-		case "":
-			if line != "\n" {
-				m.comment = line
-			}
-			if line == "\n" {
-				return m, nil
-			}
-		}
-	}
-}
-
-// want reads messages and compares kinds, with ids where there are some.
-func (s *sse) want(list ...string) (got []message) {
-	s.t.Helper()
-	for _, want := range list {
-		m, err := s.next()
-		if err != nil {
-			s.t.Fatalf("want %s: %v", want, err)
-		}
-		text := m.kind
-		if m.id != "" {
-			text += "#" + m.id
-		}
-		if text != want {
-			s.t.Fatalf("got %s %s, want %s", text, m.data, want)
-		}
-		got = append(got, m)
-	}
-	return got
-}
-
-// ends checks that nothing follows.
-func (s *sse) ends() {
-	s.t.Helper()
-	if m, err := s.next(); !errors.Is(err, io.EOF) {
-		s.t.Fatalf("after the end: %+v, %v", m, err)
-	}
-}
-
 // I-18, C85: over drops at any place each client sees each event once, in order.
 func TestResume(t *testing.T) {
-	w := newWorld(t)
-	s := w.session("")
-	run := w.submit(s.ID, "x")
+	w := apitest.New(t)
+	s := w.Session("")
+	run := w.Submit(s.ID, "x")
 	const events, clients, drops = 2000, 10, 20
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -135,11 +37,11 @@ func TestResume(t *testing.T) {
 			for range batch {
 				list = append(list, &event.StateEntered{From: strconv.Itoa(n)})
 			}
-			w.append(&run, list...)
-			w.hub.Publish(event.SessionID(s.ID).Stream(), api.Delta{Type: event.LiveTextDelta, RunID: run.ID, Text: "live"})
+			w.Append(&run, list...)
+			w.Hub.Publish(event.SessionID(s.ID).Stream(), api.Delta{Type: event.LiveTextDelta, RunID: run.ID, Text: "live"})
 			n += batch
 		}
-		w.append(&run, &event.RunCompleted{})
+		w.Append(&run, &event.RunCompleted{})
 	})
 	for i := range clients {
 		wg.Go(func() {
@@ -157,7 +59,7 @@ func TestResume(t *testing.T) {
 				if drop >= drops {
 					patience = events + 1
 				}
-				if err := w.readFrom(path, rng, &last, patience); err != nil {
+				if err := readFrom(w, path, rng, &last, patience); err != nil {
 					t.Errorf("client %d after %d: %v", i, last, err)
 					return
 				}
@@ -171,7 +73,7 @@ func TestResume(t *testing.T) {
 }
 
 // readFrom goes on with a stream for some events, and drops it.
-func (w *world) readFrom(path string, rng *rand.Rand, last *int64, patience int) error {
+func readFrom(w *apitest.World, path string, rng *rand.Rand, last *int64, patience int) error {
 	var header []string
 	if rng.IntN(2) == 0 {
 		header = []string{"Last-Event-ID", fmt.Sprint(*last)}
@@ -179,28 +81,28 @@ func (w *world) readFrom(path string, rng *rand.Rand, last *int64, patience int)
 	} else {
 		path += "?after=" + fmt.Sprint(*last)
 	}
-	s, err := w.open(w.server.Client(), path, w.admin, header...)
+	s, err := w.Open(w.Server.Client(), path, w.Admin, header...)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	for seen := 0; seen < patience && *last < 2000; {
-		m, err := s.next()
+		m, err := s.Next()
 		if err != nil {
 			return err
 		}
-		if m.id == "" {
-			if m.kind != "synced" && !strings.HasSuffix(m.kind, ".delta") {
-				return fmt.Errorf("a durable %s without an id", m.kind)
+		if m.ID == "" {
+			if m.Kind != "synced" && !strings.HasSuffix(m.Kind, ".delta") {
+				return fmt.Errorf("a durable %s without an id", m.Kind)
 			}
 			continue
 		}
 		var e api.Event
-		if err := json.Unmarshal([]byte(m.data), &e); err != nil {
+		if err := json.Unmarshal([]byte(m.Data), &e); err != nil {
 			return err
 		}
-		if e.Seq != *last+1 || m.id != fmt.Sprint(e.Seq) || m.kind != e.Type {
-			return fmt.Errorf("event %s#%s with seq %d", m.kind, m.id, e.Seq)
+		if e.Seq != *last+1 || m.ID != fmt.Sprint(e.Seq) || m.Kind != e.Type {
+			return fmt.Errorf("event %s#%s with seq %d", m.Kind, m.ID, e.Seq)
 		}
 		*last = e.Seq
 		seen++
@@ -210,88 +112,88 @@ func (w *world) readFrom(path string, rng *rand.Rand, last *int64, patience int)
 
 // C85, the edges.
 func TestStreamCursor(t *testing.T) {
-	w := newWorld(t)
-	s := w.session("")
-	run := w.submit(s.ID, "x") // 3 events
+	w := apitest.New(t)
+	s := w.Session("")
+	run := w.Submit(s.ID, "x") // 3 events
 	path := "/v1/sessions/" + s.ID + "/stream"
 	for _, bad := range []string{"-1", "abc", "1.0", "%201", "%2b1", "99999999999999999999", "0x1"} {
-		w.do("GET", path+"?after="+bad, w.admin, nil).want(400, "invalid_parameter")
-		w.do("GET", path+"?after=1", w.admin, nil, "Last-Event-ID", "x"+bad).want(400, "invalid_parameter")
+		w.Do("GET", path+"?after="+bad, w.Admin, nil).Want(400, "invalid_parameter")
+		w.Do("GET", path+"?after=1", w.Admin, nil, "Last-Event-ID", "x"+bad).Want(400, "invalid_parameter")
 	}
-	w.follow(path).want("session.created#1", "run.created#2", "run.queued#3", "synced")
-	w.follow(path+"?after=1").want("run.created#2", "run.queued#3", "synced")
-	w.follow(path+"?after=0", "Last-Event-ID", "2").want("run.queued#3", "synced")
-	head, past := w.follow(path+"?after=3"), w.follow(path+"?after=4")
-	head.want("synced")
-	past.want("synced")
-	w.append(&run, &event.RunStarted{}, &event.StateEntered{})
-	head.want("run.started#4", "fsm.state.entered#5")
-	past.want("fsm.state.entered#5")
+	w.Follow(path).Want("session.created#1", "run.created#2", "run.queued#3", "synced")
+	w.Follow(path+"?after=1").Want("run.created#2", "run.queued#3", "synced")
+	w.Follow(path+"?after=0", "Last-Event-ID", "2").Want("run.queued#3", "synced")
+	head, past := w.Follow(path+"?after=3"), w.Follow(path+"?after=4")
+	head.Want("synced")
+	past.Want("synced")
+	w.Append(&run, &event.RunStarted{}, &event.StateEntered{})
+	head.Want("run.started#4", "fsm.state.entered#5")
+	past.Want("fsm.state.entered#5")
 }
 
 func TestRunStreamEnds(t *testing.T) {
-	w := newWorld(t)
-	s := w.session("")
-	run, next := w.submit(s.ID, "x"), w.submit(s.ID, "y")
+	w := apitest.New(t)
+	s := w.Session("")
+	run, next := w.Submit(s.ID, "x"), w.Submit(s.ID, "y")
 	path := "/v1/runs/" + run.ID + "/stream"
-	live, past, whole := w.follow(path), w.follow(path+"?after=1000"), w.follow("/v1/sessions/"+s.ID+"/stream?after=5")
-	live.want("run.created#2", "run.queued#3", "synced")
-	past.want("synced")
-	whole.want("synced")
-	w.append(&run, &event.RunStarted{}, &event.RunCompleted{})
-	live.want("run.started#6", "run.completed#7")
-	live.ends()
-	past.ends()
-	w.append(&next, &event.RunStarted{})
-	whole.want("run.started#6", "run.completed#7", "run.started#8") // a session's stream goes on
+	live, past, whole := w.Follow(path), w.Follow(path+"?after=1000"), w.Follow("/v1/sessions/"+s.ID+"/stream?after=5")
+	live.Want("run.created#2", "run.queued#3", "synced")
+	past.Want("synced")
+	whole.Want("synced")
+	w.Append(&run, &event.RunStarted{}, &event.RunCompleted{})
+	live.Want("run.started#6", "run.completed#7")
+	live.Ends()
+	past.Ends()
+	w.Append(&next, &event.RunStarted{})
+	whole.Want("run.started#6", "run.completed#7", "run.started#8") // a session's stream goes on
 
-	over := w.follow(path, "Last-Event-ID", "3")
-	over.want("run.started#6", "run.completed#7")
-	over.ends()
+	over := w.Follow(path, "Last-Event-ID", "3")
+	over.Want("run.started#6", "run.completed#7")
+	over.Ends()
 	for _, after := range []string{"7", "8", "1000"} {
-		w.do("GET", path+"?after="+after, w.admin, nil).want(204)
+		w.Do("GET", path+"?after="+after, w.Admin, nil).Want(204)
 	}
-	if r := w.do("HEAD", path, w.admin, nil).want(200); len(r.body) != 0 {
+	if r := w.Do("HEAD", path, w.Admin, nil).Want(200); len(r.Body) != 0 {
 		t.Error("HEAD with a body")
 	}
 }
 
 // I-17: deltas have no id, and stand between the start of their step and its end.
 func TestDeltas(t *testing.T) {
-	w := newWorld(t)
-	s := w.session("")
-	run, other := w.submit(s.ID, "x"), w.submit(s.ID, "y")
+	w := apitest.New(t)
+	s := w.Session("")
+	run, other := w.Submit(s.ID, "x"), w.Submit(s.ID, "y")
 	stream := event.SessionID(s.ID).Stream()
 	step := func(step string, data ...event.Data) {
 		var drafts []event.Event
 		for _, d := range data {
 			drafts = append(drafts, event.Event{SessionID: event.SessionID(s.ID), UserID: run.UserID, RunID: event.RunID(run.ID), StepID: event.StepID(step), Data: d})
 		}
-		w.appendTo(stream, nil, drafts...)
+		w.AppendTo(stream, nil, drafts...)
 	}
-	whole, only := w.follow("/v1/sessions/"+s.ID+"/stream?after=5"), w.follow("/v1/runs/"+run.ID+"/stream?after=5")
-	whole.want("synced")
-	only.want("synced")
+	whole, only := w.Follow("/v1/sessions/"+s.ID+"/stream?after=5"), w.Follow("/v1/runs/"+run.ID+"/stream?after=5")
+	whole.Want("synced")
+	only.Want("synced")
 	var kinds []string
 	for i := range 20 {
 		id := fmt.Sprint("step_", i)
 		step(id, &event.StepStarted{}, &event.ModelCallStarted{})
 		for j := range 3 {
-			w.hub.Publish(stream, api.Delta{Type: event.LiveTextDelta, RunID: run.ID, StepID: id, Text: fmt.Sprint(j)})
+			w.Hub.Publish(stream, api.Delta{Type: event.LiveTextDelta, RunID: run.ID, StepID: id, Text: fmt.Sprint(j)})
 		}
 		step(id, &event.TextEnded{}, &event.StepEnded{})
 		kinds = append(kinds, "step.started", "model.call.started", "0", "1", "2", "text.ended", "step.ended")
 	}
-	for name, s := range map[string]*sse{"session": whole, "run": only} {
+	for name, s := range map[string]*apitest.SSE{"session": whole, "run": only} {
 		for i, want := range kinds {
-			m, err := s.next()
+			m, err := s.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := m.kind
-			if m.kind == event.LiveTextDelta {
+			got := m.Kind
+			if m.Kind == event.LiveTextDelta {
 				var d api.Delta
-				if err := json.Unmarshal([]byte(m.data), &d); err != nil || m.id != "" {
+				if err := json.Unmarshal([]byte(m.Data), &d); err != nil || m.ID != "" {
 					t.Fatalf("delta %+v: %v", m, err)
 				}
 				got = d.Text
@@ -301,111 +203,111 @@ func TestDeltas(t *testing.T) {
 			}
 		}
 	}
-	w.hub.Publish(stream, api.Delta{Type: event.LiveTextDelta, RunID: other.ID, StepID: "step_of_other"})
-	w.hub.Publish(stream, api.Delta{Type: event.LiveTextDelta, RunID: run.ID, StepID: "step_19", Text: "mine"})
-	if m := only.want(event.LiveTextDelta)[0]; !strings.Contains(m.data, "mine") {
-		t.Errorf("a run's stream shows another's delta: %s", m.data)
+	w.Hub.Publish(stream, api.Delta{Type: event.LiveTextDelta, RunID: other.ID, StepID: "step_of_other"})
+	w.Hub.Publish(stream, api.Delta{Type: event.LiveTextDelta, RunID: run.ID, StepID: "step_19", Text: "mine"})
+	if m := only.Want(event.LiveTextDelta)[0]; !strings.Contains(m.Data, "mine") {
+		t.Errorf("a run's stream shows another's delta: %s", m.Data)
 	}
-	log := into[api.List[api.Event]](w.do("GET", "/v1/sessions/"+s.ID+"/events?limit=1000", w.admin, nil))
+	log := apitest.Into[api.List[api.Event]](w.Do("GET", "/v1/sessions/"+s.ID+"/events?limit=1000", w.Admin, nil))
 	if len(log.Items) != 5+20*4 {
 		t.Errorf("%d events in the log", len(log.Items))
 	}
 }
 
 func TestStreamOfErasedSession(t *testing.T) {
-	w := newWorld(t)
-	s := w.session("")
-	run := w.submit(s.ID, "x")
-	w.append(&run, &event.RunStarted{})
-	whole, only := w.follow("/v1/sessions/"+s.ID+"/stream?after=4"), w.follow("/v1/runs/"+run.ID+"/stream?after=4")
-	whole.want("synced")
-	only.want("synced")
-	_, err := w.store.Append(t.Context(), eventlog.Append{Erase: event.SessionID(s.ID), Entries: []eventlog.Entry{{
+	w := apitest.New(t)
+	s := w.Session("")
+	run := w.Submit(s.ID, "x")
+	w.Append(&run, &event.RunStarted{})
+	whole, only := w.Follow("/v1/sessions/"+s.ID+"/stream?after=4"), w.Follow("/v1/runs/"+run.ID+"/stream?after=4")
+	whole.Want("synced")
+	only.Want("synced")
+	_, err := w.Store.Append(t.Context(), eventlog.Append{Erase: event.SessionID(s.ID), Entries: []eventlog.Entry{{
 		Stream: event.SessionID(s.ID).Stream(), Expect: eventlog.AnyHead,
 		Events: []event.Event{{SessionID: event.SessionID(s.ID), UserID: "default", Data: &event.SessionErased{}}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole.want("session.erased#5")
-	for _, s := range []*sse{whole, only} {
-		if m := s.want("problem")[0]; !strings.Contains(m.data, `"status":410`) {
-			t.Errorf("problem %s", m.data)
+	whole.Want("session.erased#5")
+	for _, s := range []*apitest.SSE{whole, only} {
+		if m := s.Want("problem")[0]; !strings.Contains(m.Data, `"status":410`) {
+			t.Errorf("problem %s", m.Data)
 		}
-		s.ends()
+		s.Ends()
 	}
 }
 
 func TestHeartbeatAndRevocation(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Heartbeat = 10 * time.Millisecond })
-	s := w.session("")
-	made := into[api.Token](w.do("POST", "/v1/tokens", w.admin, `{"role":"reader"}`).want(201))
-	f, err := w.open(w.server.Client(), "/v1/sessions/"+s.ID+"/stream?after=1", made.Token)
+	w := apitest.New(t, func(c *httpapi.Config) { c.Heartbeat = 10 * time.Millisecond })
+	s := w.Session("")
+	made := apitest.Into[api.Token](w.Do("POST", "/v1/tokens", w.Admin, `{"role":"reader"}`).Want(201))
+	f, err := w.Open(w.Server.Client(), "/v1/sessions/"+s.ID+"/stream?after=1", made.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.want("synced")
+	f.Want("synced")
 	for range 3 {
-		if m, err := f.next(); err != nil || m.comment == "" || m.id != "" || m.kind != "" {
+		if m, err := f.Next(); err != nil || m.Comment == "" || m.ID != "" || m.Kind != "" {
 			t.Fatalf("%+v, %v", m, err)
 		}
 	}
-	w.do("DELETE", "/v1/tokens/"+made.ID, w.admin, nil).want(204)
+	w.Do("DELETE", "/v1/tokens/"+made.ID, w.Admin, nil).Want(204)
 	for {
-		m, err := f.next()
+		m, err := f.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.comment == "" {
-			if m.kind != "problem" || !strings.Contains(m.data, `"invalid_token"`) {
+		if m.Comment == "" {
+			if m.Kind != "problem" || !strings.Contains(m.Data, `"invalid_token"`) {
 				t.Errorf("%+v", m)
 			}
 			break
 		}
 	}
-	f.ends()
+	f.Ends()
 }
 
 func TestStreamsAreBoundedAndStop(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.MaxStreams = 2 })
-	s := w.session("")
-	run := w.submit(s.ID, "x")
+	w := apitest.New(t, func(c *httpapi.Config) { c.MaxStreams = 2 })
+	s := w.Session("")
+	run := w.Submit(s.ID, "x")
 	path := "/v1/sessions/" + s.ID + "/stream?after=3"
-	a, b := w.follow(path), w.follow(path)
-	a.want("synced")
-	b.want("synced")
-	if r := w.do("GET", path, w.admin, nil).want(429, "too_many_streams"); r.header.Get("Retry-After") == "" {
+	a, b := w.Follow(path), w.Follow(path)
+	a.Want("synced")
+	b.Want("synced")
+	if r := w.Do("GET", path, w.Admin, nil).Want(429, "too_many_streams"); r.Header.Get("Retry-After") == "" {
 		t.Error("429 without Retry-After")
 	}
-	w.do("GET", "/v1/runs/"+run.ID+"?wait=1s", w.admin, nil).want(429, "too_many_streams")
-	close(w.stop)
-	a.ends()
-	b.ends()
-	w.do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.admin, nil).want(200) // at once
+	w.Do("GET", "/v1/runs/"+run.ID+"?wait=1s", w.Admin, nil).Want(429, "too_many_streams")
+	close(w.Stop)
+	a.Ends()
+	b.Ends()
+	w.Do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.Admin, nil).Want(200) // at once
 }
 
 // One token cannot take all streams and waits: a fifth stays for others, and what it
 // gives back it may take again.
 func TestOneTokenHasAShareOfTheStreams(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.MaxStreams = 5 })
-	other := w.token("admin", "")
-	s := w.session("")
-	run := w.submit(s.ID, "x")
+	w := apitest.New(t, func(c *httpapi.Config) { c.MaxStreams = 5 })
+	other := w.Token("admin", "")
+	s := w.Session("")
+	run := w.Submit(s.ID, "x")
 	path := "/v1/sessions/" + s.ID + "/stream?after=3"
 	for range 3 {
-		w.follow(path).want("synced")
+		w.Follow(path).Want("synced")
 	}
-	last := w.follow(path)
-	last.want("synced")
-	w.do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.admin, nil).want(429, "too_many_streams")
-	if r := w.do("GET", path, w.admin, nil).want(429, "too_many_streams"); r.header.Get("Retry-After") == "" {
+	last := w.Follow(path)
+	last.Want("synced")
+	w.Do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.Admin, nil).Want(429, "too_many_streams")
+	if r := w.Do("GET", path, w.Admin, nil).Want(429, "too_many_streams"); r.Header.Get("Retry-After") == "" {
 		t.Error("429 without Retry-After")
 	}
-	w.do("GET", "/v1/runs/"+run.ID+"?wait=5ms", other, nil).want(200)
-	last.close()
-	for w.handler.server.streams.count() > 3 {
-		w.do("GET", "/healthz", "", nil).want(200)
+	w.Do("GET", "/v1/runs/"+run.ID+"?wait=5ms", other, nil).Want(200)
+	last.Close()
+	for w.Handler.Places() > 3 {
+		w.Do("GET", "/healthz", "", nil).Want(200)
 	}
-	w.do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.admin, nil).want(200)
+	w.Do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.Admin, nil).Want(200)
 }
 
 // What was told of before a stop is shown before the stream ends, also where both
@@ -413,49 +315,49 @@ func TestOneTokenHasAShareOfTheStreams(t *testing.T) {
 func TestNewsBeforeAStop(t *testing.T) {
 	for range 10 {
 		hub := &live.Hub{} // which hears of nothing by itself
-		w := newWorld(t, func(c *Config) { c.Hub = hub })
-		s := w.session("")
-		run := w.submit(s.ID, "x")
-		f := w.follow("/v1/sessions/" + s.ID + "/stream?after=3")
-		f.want("synced")
-		w.append(&run, &event.TextEnded{Content: event.Content{Text: "the last"}})
+		w := apitest.New(t, func(c *httpapi.Config) { c.Hub = hub })
+		s := w.Session("")
+		run := w.Submit(s.ID, "x")
+		f := w.Follow("/v1/sessions/" + s.ID + "/stream?after=3")
+		f.Want("synced")
+		w.Append(&run, &event.TextEnded{Content: event.Content{Text: "the last"}})
 		hub.Tell(event.SessionID(s.ID).Stream(), 4)
-		close(w.stop)
-		f.want("text.ended#4")
-		f.ends()
+		close(w.Stop)
+		f.Want("text.ended#4")
+		f.Ends()
 	}
 }
 
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDoor(t)
-		w.admin = w.token("admin", "")
-		ask := func(method, path, body string) *reply {
-			k := knock{method: method, path: path, token: w.admin, body: body}
+		w := apitest.NewDoor(t)
+		w.Admin = w.Token("admin", "")
+		ask := func(method, path, body string) *apitest.Reply {
+			k := apitest.Knock{Method: method, Path: path, Token: w.Admin, Body: body}
 			if body != "" {
-				k.header = []string{"Content-Type", "application/json"}
+				k.Header = []string{"Content-Type", "application/json"}
 			}
-			return w.knock(k)
+			return w.Knock(k)
 		}
-		s := into[api.Session](ask("POST", "/v1/sessions", `{}`).want(201))
-		run := into[api.Run](ask("POST", "/v1/sessions/"+s.ID+"/runs", `{"content":"x"}`).want(202))
+		s := apitest.Into[api.Session](ask("POST", "/v1/sessions", `{}`).Want(201))
+		run := apitest.Into[api.Run](ask("POST", "/v1/sessions/"+s.ID+"/runs", `{"content":"x"}`).Want(202))
 		begin := time.Now()
-		if got := into[api.Run](ask("GET", "/v1/runs/"+run.ID+"?wait=5ms", "").want(200)); got.Status != "queued" || time.Since(begin) != 5*time.Millisecond {
+		if got := apitest.Into[api.Run](ask("GET", "/v1/runs/"+run.ID+"?wait=5ms", "").Want(200)); got.Status != "queued" || time.Since(begin) != 5*time.Millisecond {
 			t.Errorf("status %s after %s", got.Status, time.Since(begin))
 		}
 		begin = time.Now()
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() {
-				if got := into[api.Run](ask("GET", "/v1/runs/"+run.ID+"?wait=60s", "")); got.Status != "completed" || len(got.Outputs) != 1 {
+				if got := apitest.Into[api.Run](ask("GET", "/v1/runs/"+run.ID+"?wait=60s", "")); got.Status != "completed" || len(got.Outputs) != 1 {
 					t.Errorf("status %s", got.Status)
 				}
 			})
 		}
 		synctest.Wait()
-		w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "ok"}})
+		w.Finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: "ok"}})
 		wg.Wait()
-		if took := time.Since(begin); took >= lookAgain {
+		if took := time.Since(begin); took >= httpapi.LookAgain {
 			t.Errorf("it took %s: nobody heard the bell", took)
 		}
 	})
@@ -463,22 +365,22 @@ func TestWait(t *testing.T) {
 
 // C87: a reader that does not read costs nobody else anything, and is let go.
 func TestSlowReader(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.WriteTimeout = 5 * time.Second })
+	w := apitest.New(t, func(c *httpapi.Config) { c.WriteTimeout = 5 * time.Second })
 	let := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.handler.ServeHTTP(rw, r)
+		w.Handler.ServeHTTP(rw, r)
 		if r.Header.Get("X-Slow") != "" {
 			close(let)
 		}
 	}))
 	t.Cleanup(srv.Close)
-	w.server.Close()
-	w.server = srv
-	s := w.session("")
-	run := w.submit(s.ID, "x")
+	w.Server.Close()
+	w.Server = srv
+	s := w.Session("")
+	run := w.Submit(s.ID, "x")
 	const events = 20_000
 	path := "/v1/sessions/" + s.ID + "/stream"
-	slow, err := w.open(srv.Client(), path, w.admin, "X-Slow", "1")
+	slow, err := w.Open(srv.Client(), path, w.Admin, "X-Slow", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,17 +389,17 @@ func TestSlowReader(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	var wg sync.WaitGroup
 	for range 5 {
-		f := w.follow(path)
+		f := w.Follow(path)
 		wg.Go(func() {
 			for n := int64(0); n < events; {
-				m, err := f.next()
+				m, err := f.Next()
 				if err != nil {
 					t.Errorf("after %d: %v", n, err)
 					return
 				}
-				if m.id != "" {
-					if n++; m.id != fmt.Sprint(n) {
-						t.Errorf("event %s, want %d", m.id, n)
+				if m.ID != "" {
+					if n++; m.ID != fmt.Sprint(n) {
+						t.Errorf("event %s, want %d", m.ID, n)
 						return
 					}
 				}
@@ -511,7 +413,7 @@ func TestSlowReader(t *testing.T) {
 		for i := range list {
 			list[i] = &event.TextEnded{Content: event.Content{Text: text}}
 		}
-		w.append(&run, list...)
+		w.Append(&run, list...)
 		n += batch
 	}
 	wg.Wait()
@@ -523,28 +425,28 @@ func TestSlowReader(t *testing.T) {
 	}
 	var last int64
 	for {
-		m, err := slow.next()
+		m, err := slow.Next()
 		if err != nil {
 			break
 		}
-		if m.id != "" {
+		if m.ID != "" {
 			last++
 		}
 	}
 	if last == 0 || last == events {
 		t.Fatalf("the slow reader got %d events before it was let go", last)
 	}
-	rest := w.follow(path, "Last-Event-ID", fmt.Sprint(last))
+	rest := w.Follow(path, "Last-Event-ID", fmt.Sprint(last))
 	for last < events {
-		m, err := rest.next()
+		m, err := rest.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.id == "" {
+		if m.ID == "" {
 			continue
 		}
-		if last++; m.id != fmt.Sprint(last) {
-			t.Fatalf("event %s, want %d", m.id, last)
+		if last++; m.ID != fmt.Sprint(last) {
+			t.Fatalf("event %s, want %d", m.ID, last)
 		}
 	}
 }

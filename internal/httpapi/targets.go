@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/outbox"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -21,8 +22,8 @@ import (
 func targetRoutes() []route {
 	const takesEffect = " Whoever works on the target learns of it at once, on another node too. It may be said again: then nothing changes."
 	change := func(path, id, summary, notes string, action func(*call, *api.ChangeTarget) error) route {
-		return route{method: "POST", path: "/v1/targets/{target}/" + path, id: id, role: gate.Operator, summary: summary, notes: notes + takesEffect,
-			action: takes(action), answers: []answer{gives[api.Target](200, "The target as it is now.")}}
+		return takes(action, openapi.Operation{Method: "POST", Path: "/v1/targets/{target}/" + path, ID: id, Role: gate.Operator, Summary: summary, Notes: notes + takesEffect,
+			Answers: []openapi.Answer{openapi.Gives[api.Target](200, "The target as it is now.")}})
 	}
 	return []route{
 		change("pause", "pauseTarget", "Send nothing more to a target", "What is in flight comes to its end; what waits, and what comes, is parked until it is resumed. Nothing is dropped, and no age counts meanwhile.",

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
@@ -12,13 +13,13 @@ import (
 // knows who sent.
 func wayRoutes() []route {
 	return []route{
-		{method: "POST", path: "/v1/targets/test", id: "testTarget", role: gate.Operator, summary: "Send a test to a reply target",
-			notes: "The checks, the attempt and its signature are those of a delivery; there is one attempt, and no run. The answer tells what came of it, also when it failed. Two events in the target's stream " +
+		takes(testTarget, openapi.Operation{Method: "POST", Path: "/v1/targets/test", ID: "testTarget", Role: gate.Operator, Summary: "Send a test to a reply target",
+			Notes: "The checks, the attempt and its signature are those of a delivery; there is one attempt, and no run. The answer tells what came of it, also when it failed. Two events in the target's stream " +
 				"keep who asked and how it ended (`target.test.started`, `target.test.ended`); what the receiver answered is shown and not kept. A target of type `session` is checked and sent nothing (`not_sent`): it would begin a run.",
-			params: []param{{"user_id", "query", "string", "Whose target it is; `default` when absent. A token that is bound to a user fixes it."}}, action: takes(testTarget), answers: []answer{gives[api.TargetTest](200, "What came of the attempt.")}, fails: []int{404, 409, 410, 429}},
-		{method: "GET", path: "/v1/signing-keys/{key}", id: "getSigningKey", role: gate.Reader, summary: "Read the public key of webhooks signed with ed25519",
-			notes:  "Receivers verify `v1a` signatures with it (Standard Webhooks). After a rotation there are two for as long as the key before signs too.",
-			action: plain(getSigningKey), answers: []answer{gives[api.SigningKey](200, "The public halves, the current one first.")}, fails: []int{404, 409}},
+			Params: []openapi.Param{openapi.Query("user_id", "string", "Whose target it is; `default` when absent. A token that is bound to a user fixes it.")}, Answers: []openapi.Answer{openapi.Gives[api.TargetTest](200, "What came of the attempt.")}, Fails: []int{404, 409, 410, 429}}),
+		plain(getSigningKey, openapi.Operation{Method: "GET", Path: "/v1/signing-keys/{key}", ID: "getSigningKey", Role: gate.Reader, Summary: "Read the public key of webhooks signed with ed25519",
+			Notes:   "Receivers verify `v1a` signatures with it (Standard Webhooks). After a rotation there are two for as long as the key before signs too.",
+			Answers: []openapi.Answer{openapi.Gives[api.SigningKey](200, "The public halves, the current one first.")}, Fails: []int{404, 409}}),
 	}
 }
 

@@ -1,24 +1,26 @@
-package httpapi
+package httpapi_test
 
 import (
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
 )
 
 // A timeline is told while a run waits, while it runs and after its end, with
 // its deliveries from the stream of the target.
 func TestTimeline(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := apitest.New(t, func(c *httpapi.Config) {
 		c.Price = func(route string) (timeline.Price, bool) { return timeline.Price{Input: 1e6}, route == "main" }
 	})
-	s := w.session("ann")
-	run := w.submit(s.ID, "hello")
+	s := w.Session("ann")
+	run := w.Submit(s.ID, "hello")
 	get := func() api.Timeline {
 		t.Helper()
-		out := into[api.Timeline](w.do("GET", "/v1/runs/"+run.ID+"/timeline", w.token("reader", "ann"), nil).want(200))
+		out := apitest.Into[api.Timeline](w.Do("GET", "/v1/runs/"+run.ID+"/timeline", w.Token("reader", "ann"), nil).Want(200))
 		sp := out.Totals.Split
 		if sum := sp.QueuedMS + sp.ModelMS + sp.ToolsMS + sp.WaitingMS + sp.RetryWaitMS + sp.OverheadMS; sum != out.Totals.WallMS {
 			t.Errorf("%+v: the split adds up to %d", out.Totals, sum)
@@ -28,20 +30,20 @@ func TestTimeline(t *testing.T) {
 	if tl := get(); len(tl.Entries) != 1 || tl.Entries[0].Kind != api.EntryQueued || !tl.Entries[0].Open || tl.Status != api.RunQueued || tl.FinishedAt != nil {
 		t.Errorf("queued: %+v", tl)
 	}
-	other := w.submit(s.ID, "another") // what is of another run does not show
-	w.append(&run, &event.RunStarted{}, &event.StepStarted{Number: 1}, &event.ModelCallStarted{Attempt: 1, Model: "m", Route: "main"})
+	other := w.Submit(s.ID, "another") // what is of another run does not show
+	w.Append(&run, &event.RunStarted{}, &event.StepStarted{Number: 1}, &event.ModelCallStarted{Attempt: 1, Model: "m", Route: "main"})
 	if tl := get(); len(tl.Entries) != 3 || !tl.Entries[2].Open || tl.Entries[2].Name != "m" || tl.Status != api.RunRunning || tl.AsOf.Before(tl.SubmittedAt) {
 		t.Errorf("running: %+v", tl)
 	}
-	w.append(&run, &event.ModelCallCompleted{Attempt: 1, FirstOutputMS: 3, Usage: &event.TokenUsage{Input: 40, Output: 2}}, &event.StepEnded{})
-	w.append(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.TextContent("hi")}, &event.RunCompleted{})
+	w.Append(&run, &event.ModelCallCompleted{Attempt: 1, FirstOutputMS: 3, Usage: &event.TokenUsage{Input: 40, Output: 2}}, &event.StepEnded{})
+	w.Append(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.TextContent("hi")}, &event.RunCompleted{})
 	target := event.TargetIDFor("ann", "webhook", "https://hook.test/")
 	body := event.NewBlob(event.SessionID(s.ID), event.BlobDelivery, []byte("body"))
 	of := func(run string, d event.Data) event.Event {
 		return event.Event{SessionID: event.SessionID(s.ID), UserID: "ann", RunID: event.RunID(run), Data: d}
 	}
 	id, foreign := event.DeliveryIDFor(event.RunID(run.ID), target, 1), event.DeliveryIDFor(event.RunID(other.ID), target, 1)
-	w.appendTo(target.Stream(), []event.Blob{body},
+	w.AppendTo(target.Stream(), []event.Blob{body},
 		of(other.ID, &event.DeliveryEnqueued{Address: body.Ref, Body: body.Ref, DeliveryID: foreign, Type: "webhook"}),
 		of(run.ID, &event.DeliveryEnqueued{Address: body.Ref, Body: body.Ref, DeliveryID: id, Type: "webhook"}),
 		of(other.ID, &event.DeliveryAttemptStarted{Attempt: 1, Cycle: 1, DeliveryID: foreign}),
@@ -69,6 +71,6 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("%+v", tl.Entries[3:])
 	}
 	// I-34
-	w.do("GET", "/v1/runs/"+run.ID+"/timeline", w.token("reader", "ben"), nil).want(404, "run_not_found")
-	w.do("GET", "/v1/runs/run_none/timeline", w.admin, nil).want(404, "run_not_found")
+	w.Do("GET", "/v1/runs/"+run.ID+"/timeline", w.Token("reader", "ben"), nil).Want(404, "run_not_found")
+	w.Do("GET", "/v1/runs/run_none/timeline", w.Admin, nil).Want(404, "run_not_found")
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bufio"
@@ -12,32 +12,35 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 )
 
 // patience is how long a test waits for what must come.
 const patience = time.Minute
 
 // say opens a connection and sends what is given.
-func (w *world) say(text string) net.Conn {
-	w.t.Helper()
-	conn, err := net.Dial("tcp", w.server.Listener.Addr().String())
+func say(w *apitest.World, text string) net.Conn {
+	w.T.Helper()
+	conn, err := net.Dial("tcp", w.Server.Listener.Addr().String())
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(func() { conn.Close() })
+	w.T.Cleanup(func() { conn.Close() })
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, text); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return conn
 }
 
 // heads are requests that promise a body which never comes.
-func (w *world) heads() map[string]string {
+func heads(w *apitest.World) map[string]string {
 	host, body := " HTTP/1.1\r\nHost: localhost\r\n", "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-	token := "Authorization: Bearer " + w.admin + "\r\n"
+	token := "Authorization: Bearer " + w.Admin + "\r\n"
 	return map[string]string{
 		"no token":   "POST /v1/sessions" + host + body,
 		"no path":    "POST /nope" + host + body,
@@ -52,14 +55,14 @@ func (w *world) heads() map[string]string {
 
 // A peer that promises a body and sends none is answered, and let go.
 func TestUnreadBodyHasADeadline(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.UnreadTimeout = 100 * time.Millisecond })
-	for name, head := range w.heads() {
-		if got, err := io.ReadAll(w.say(head)); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 ") || !strings.Contains(string(got), "Connection: close") {
+	w := apitest.New(t, func(c *httpapi.Config) { c.UnreadTimeout = 100 * time.Millisecond })
+	for name, head := range heads(w) {
+		if got, err := io.ReadAll(say(w, head)); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 ") || !strings.Contains(string(got), "Connection: close") {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 	// A peer that waits for 100 Continue is not held: no body is on its way.
-	conn := w.say("POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")
+	conn := say(w, "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n")
 	if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 401") {
 		t.Errorf("expects: %q, %v", got, err)
 	}
@@ -67,8 +70,8 @@ func TestUnreadBodyHasADeadline(t *testing.T) {
 
 // A body that comes is read over, and the connection serves on.
 func TestUnreadBodyThatComes(t *testing.T) {
-	w := newWorld(t)
-	conn := w.say("")
+	w := apitest.New(t)
+	conn := say(w, "")
 	in := bufio.NewReader(conn)
 	for range 3 {
 		for _, first := range []string{"POST /nope", "GET /healthz", "POST /v1/sessions"} {
@@ -86,26 +89,26 @@ func TestUnreadBodyThatComes(t *testing.T) {
 
 // A stop waits for no body: neither for one that nobody wants nor for one that is read.
 func TestStopWaitsForNoBody(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.UnreadTimeout, c.BodyTimeout = time.Hour, time.Hour })
-	heads := w.heads()
-	heads["read"] = "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + w.admin + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+	w := apitest.New(t, func(c *httpapi.Config) { c.UnreadTimeout, c.BodyTimeout = time.Hour, time.Hour })
+	heads := heads(w)
+	heads["read"] = "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + w.Admin + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 	begun := make(chan struct{}, len(heads)) // net/http drops what it had not begun
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		begun <- struct{}{}
-		w.handler.ServeHTTP(rw, r)
+		w.Handler.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(srv.Close)
-	w.server.Close()
-	w.server = srv
+	w.Server.Close()
+	w.Server = srv
 	conns := map[string]net.Conn{}
 	for name, head := range heads {
-		conns[name] = w.say(head)
+		conns[name] = say(w, head)
 		<-begun
 	}
-	close(w.stop)
+	close(w.Stop)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := w.server.Config.Shutdown(ctx); err != nil {
+	if err := w.Server.Config.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 	for name, conn := range conns {
@@ -118,15 +121,15 @@ func TestStopWaitsForNoBody(t *testing.T) {
 
 // The deadline of a body is none of the answer: a stream and a wait go on.
 func TestDeadlineOfBodyEndsWithIt(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.UnreadTimeout, c.Heartbeat = 100*time.Millisecond, 50*time.Millisecond })
-	s := w.session("")
-	run := w.submit(s.ID, "x")
+	w := apitest.New(t, func(c *httpapi.Config) { c.UnreadTimeout, c.Heartbeat = 100*time.Millisecond, 50*time.Millisecond })
+	s := w.Session("")
+	run := w.Submit(s.ID, "x")
 	for _, body := range []string{"", "Content-Length: 2\r\n\r\nab"} {
-		head := " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + w.admin + "\r\n" + body
+		head := " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + w.Admin + "\r\n" + body
 		if body == "" {
 			head += "\r\n"
 		}
-		in := bufio.NewReader(w.say("GET /v1/sessions/" + s.ID + "/stream" + head))
+		in := bufio.NewReader(say(w, "GET /v1/sessions/"+s.ID+"/stream"+head))
 		for beats := 0; beats < 8; {
 			line, err := in.ReadString('\n')
 			if err != nil {
@@ -136,7 +139,7 @@ func TestDeadlineOfBodyEndsWithIt(t *testing.T) {
 				beats++
 			}
 		}
-		res, err := http.ReadResponse(bufio.NewReader(w.say("GET /v1/runs/"+run.ID+"?wait=400ms"+head)), nil)
+		res, err := http.ReadResponse(bufio.NewReader(say(w, "GET /v1/runs/"+run.ID+"?wait=400ms"+head)), nil)
 		if err != nil || res.StatusCode != 200 {
 			t.Errorf("wait with body %q: %+v, %v", body, res, err)
 		}
@@ -162,19 +165,19 @@ func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
 // overPipes serves the world's handler on pipes, and opens one.
-func (w *world) overPipes() (conn net.Conn, closed <-chan struct{}) {
+func overPipes(w *apitest.World) (conn net.Conn, closed <-chan struct{}) {
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	ended := make(chan struct{})
-	srv := &http.Server{Handler: w.handler, ConnState: func(_ net.Conn, s http.ConnState) {
+	srv := &http.Server{Handler: w.Handler, ConnState: func(_ net.Conn, s http.ConnState) {
 		if s == http.StateClosed {
 			close(ended)
 		}
 	}}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(p) }()
-	w.t.Cleanup(func() { srv.Close(); <-served })
+	w.T.Cleanup(func() { srv.Close(); <-served })
 	ours, theirs := net.Pipe()
-	w.t.Cleanup(func() { ours.Close() })
+	w.T.Cleanup(func() { ours.Close() })
 	p.conns <- theirs
 	return ours, ended
 }
@@ -185,8 +188,8 @@ func TestSlowReaderOfAnAnswer(t *testing.T) {
 	get := "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for _, request := range []string{get, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newDoor(t, func(c *Config) { c.WriteTimeout = time.Second })
-			conn, closed := w.overPipes()
+			w := apitest.NewDoor(t, func(c *httpapi.Config) { c.WriteTimeout = time.Second })
+			conn, closed := overPipes(w)
 			if _, err := io.WriteString(conn, request); err != nil {
 				t.Fatal(err)
 			}
@@ -198,12 +201,9 @@ func TestSlowReaderOfAnAnswer(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := newDoor(t, func(c *Config) { c.WriteTimeout = time.Second })
-		doc, err := w.handler.server.openapi()
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, _ := w.overPipes()
+		w := apitest.NewDoor(t, func(c *httpapi.Config) { c.WriteTimeout = time.Second })
+		doc := w.Knock(apitest.Knock{Path: "/openapi.json"}).Want(200).Body
+		conn, _ := overPipes(w)
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		in := bufio.NewReader(&slow{conn, tick.C})

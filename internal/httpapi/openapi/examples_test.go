@@ -1,4 +1,4 @@
-package httpapi
+package openapi_test
 
 import (
 	"bytes"
@@ -25,7 +25,10 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
@@ -39,9 +42,9 @@ type story struct {
 	t       *testing.T
 	ctx     context.Context
 	store   *sqlite.Store
-	handler *Handler
+	handler *httpapi.Handler
 	token   string
-	told    map[string][]example
+	told    map[string][]openapi.Example
 	names   map[string]string // made names of what is random
 	blobs   []event.Blob      // that ride with every append
 }
@@ -51,7 +54,7 @@ var storyBegins = time.Date(2027, 3, 1, 9, 0, 0, 0, time.UTC)
 func newStory(t *testing.T, ctx context.Context) *story {
 	t.Helper()
 	time.Sleep(time.Until(storyBegins)) // a bubble begins in 2000
-	s := &story{t: t, ctx: ctx, told: map[string][]example{}, names: map[string]string{}}
+	s := &story{t: t, ctx: ctx, told: map[string][]openapi.Example{}, names: map[string]string{}}
 	random := rand.NewChaCha8([32]byte{})
 	hub := &live.Hub{}
 	var err error
@@ -68,8 +71,8 @@ func newStory(t *testing.T, ctx context.Context) *story {
 			t.Error(err)
 		}
 	})
-	s.handler, err = New(Config{
-		Audit: eventlog.Audited{Log: s.store}, Store: s.store, Hub: hub, Version: "0.1.0", Logger: slog.New(slog.DiscardHandler), Admission: admissionOf(t, s.store, admission.Limits{}), Random: random,
+	s.handler, err = httpapi.New(httpapi.Config{
+		Audit: eventlog.Audited{Log: s.store}, Store: s.store, Hub: hub, Version: "0.1.0", Logger: slog.New(slog.DiscardHandler), Admission: apitest.AdmissionOf(t, s.store, admission.Limits{}), Random: random,
 		Routes: []api.Route{{Name: "main", Provider: "openai_compatible", Model: "m", Default: true}},
 		Tools: []api.Tool{{Name: "charge", Description: "Charge a card", Source: "http", SideEffect: "external_effect", Policy: "allow",
 			InputSchema: api.Raw(`{"additionalProperties":false,"properties":{"cents":{"type":"number"}},"required":["cents"],"type":"object"}`)}},
@@ -77,8 +80,8 @@ func newStory(t *testing.T, ctx context.Context) *story {
 			return []byte("# HELP holdfast_active_sessions Sessions that are worked on now.\n# TYPE holdfast_active_sessions gauge\nholdfast_active_sessions 1\n"), nil
 		},
 		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
-		Files: oneFile{}, Secrets: slotsOf(t, s.store), SigningKey: signingKey,
-		Connectors: Connectors{List: exampleConnectors(t)},
+		Files: oneFile{}, Secrets: apitest.SlotsOf(t, s.store), SigningKey: apitest.SigningKey,
+		Connectors: httpapi.Connectors{List: exampleConnectors(t)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +98,17 @@ func newStory(t *testing.T, ctx context.Context) *story {
 	}
 	s.token = text
 	return s
+}
+
+// oneFile tells of any two snapshots the same difference.
+type oneFile struct{}
+
+func (oneFile) Diff(_ context.Context, _ event.SessionID, _, _ event.FileSnapshot, stat bool) ([]api.FileDiff, int, error) {
+	f := api.FileDiff{Path: "hosts.csv", Change: api.FileModified, Before: 21, Bytes: 20, Added: 1, Deleted: 1, Diff: "@@ -1,2 +1,2 @@\n host,state\n-db-7,full\n+db-7,free\n"}
+	if stat {
+		f.Diff = ""
+	}
+	return []api.FileDiff{f}, 0, nil
 }
 
 // told is what came of one call.
@@ -118,24 +132,24 @@ func (a told) id() string {
 // names and values; those of the path are found by their names.
 func (s *story) call(id string, status int, body any, params ...string) told {
 	s.t.Helper()
-	i := slices.IndexFunc(table(), func(rt route) bool { return rt.id == id })
+	i := slices.IndexFunc(httpapi.Operations(), func(rt openapi.Operation) bool { return rt.ID == id })
 	if i < 0 {
 		s.t.Fatalf("there is no operation %s", id)
 	}
-	rt := table()[i]
-	e := example{Status: status}
-	path, query, header := rt.path, url.Values{}, http.Header{"Authorization": {"Bearer " + s.token}}
+	rt := httpapi.Operations()[i]
+	e := openapi.Example{Status: status}
+	path, query, header := rt.Path, url.Values{}, http.Header{"Authorization": {"Bearer " + s.token}}
 	for i := 0; i < len(params); i += 2 {
 		name, value := params[i], params[i+1]
 		if e.Parameters == nil {
 			e.Parameters = map[string]string{}
 		}
 		e.Parameters[name] = s.tidy(value)
-		p := slices.IndexFunc(rt.params, func(p param) bool { return p.name == name })
+		p := slices.IndexFunc(rt.Params, func(p openapi.Param) bool { return p.Name == name })
 		switch {
 		case strings.Contains(path, "{"+name+"}"):
 			path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(value))
-		case p >= 0 && rt.params[p].in == "header":
+		case p >= 0 && rt.Params[p].In == "header":
 			header.Set(name, value)
 		default:
 			query.Set(name, value)
@@ -162,7 +176,7 @@ func (s *story) call(id string, status int, body any, params ...string) told {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	req := httptest.NewRequestWithContext(ctx, rt.method, "http://127.0.0.1"+path, r)
+	req := httptest.NewRequestWithContext(ctx, rt.Method, "http://127.0.0.1"+path, r)
 	req.Header = header
 	w := httptest.NewRecorder()
 	if id == "streamSession" { // it has no end of its own
@@ -312,15 +326,15 @@ func (s *story) tell() {
 	s.call("getSession", 410, nil, "s", ses)
 }
 
-func exampleConnectors(t *testing.T) []Connector {
-	alerts := connectorOf(t, "default", inbound.Spec{Name: "alerts", Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Key: "{{/host}}", Text: "{{/host}}: {{/message}}"})
-	return []Connector{alerts, connectorOf(t, "default", inbound.Spec{Name: "code", Kind: inbound.KindGitHub, Auth: inbound.AuthGitHub, Key: "{{thread}}"})}
+func exampleConnectors(t *testing.T) []httpapi.Connector {
+	alerts := apitest.ConnectorOf(t, "default", inbound.Spec{Name: "alerts", Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Key: "{{/host}}", Text: "{{/host}}: {{/message}}"})
+	return []httpapi.Connector{alerts, apitest.ConnectorOf(t, "default", inbound.Spec{Name: "code", Kind: inbound.KindGitHub, Auth: inbound.AuthGitHub, Key: "{{thread}}"})}
 }
 
 // connectors is the part about events from outside.
 func (s *story) connectors() {
 	token := s.token
-	s.token = hubSecret
+	s.token = apitest.HubSecret
 	const alert = `{"host":"db-7","id":"alert-4712","message":"disk full"}`
 	s.call("receiveEvent", 202, alert, "name", "alerts")
 	s.call("receiveEvent", 200, alert, "name", "alerts")
@@ -437,42 +451,6 @@ func (s *story) runs(ses string) {
 	}
 }
 
-// A feed from a time on begins close before it, wherever that is in the log, and
-// shows what is of that time and later.
-func TestSeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		s := newStory(t, ctx)
-		for range 20 {
-			s.call("createSession", 201, api.CreateSession{})
-			time.Sleep(10 * time.Minute)
-		}
-		feed, _, err := s.store.Feed(ctx, 0, 100, eventlog.FeedFilter{})
-		if err != nil || len(feed) != 20 {
-			t.Fatal(len(feed), err)
-		}
-		c := &call{server: s.handler.server}
-		for i, e := range feed {
-			for off, first := range map[time.Duration]int{-time.Second: i, 0: i, time.Second: i + 1} {
-				since := e.Event.Time.Add(off)
-				from, err := c.seek(ctx, since)
-				if err != nil {
-					t.Fatal(err)
-				}
-				rest, _, err := s.store.Feed(ctx, from, 100, eventlog.FeedFilter{})
-				if err != nil || len(rest) != len(feed)-first {
-					t.Errorf("from event %d %+s on: %d events, want %d (%v)", i, off, len(rest), len(feed)-first, err)
-				}
-				page := s.call("listEvents", 200, nil, "since", since.Format(time.RFC3339), "limit", "100")
-				if n := strings.Count(string(page.body), `"type":"session.created"`); n != len(feed)-first {
-					t.Errorf("since event %d %+s: %d events, want %d", i, off, n, len(feed)-first)
-				}
-			}
-		}
-	})
-}
-
 // The examples of the document are what the handlers take and give now.
 func TestExamples(t *testing.T) {
 	var told []byte
@@ -482,9 +460,9 @@ func TestExamples(t *testing.T) {
 		s := newStory(t, ctx)
 		s.tell()
 		for id, list := range s.told { // one answer of a status is enough
-			var kept []example
+			var kept []openapi.Example
 			for _, e := range list {
-				if !slices.ContainsFunc(kept, func(k example) bool { return k.Status == e.Status }) {
+				if !slices.ContainsFunc(kept, func(k openapi.Example) bool { return k.Status == e.Status }) {
 					kept = append(kept, shortened(e))
 				}
 			}
@@ -504,7 +482,7 @@ func TestExamples(t *testing.T) {
 }
 
 // shortened keeps the example of a long text readable.
-func shortened(e example) example {
+func shortened(e openapi.Example) openapi.Example {
 	var text string
 	if json.Unmarshal(e.Body, &text) == nil && len(text) > 2000 {
 		e.Body, _ = exchange.Encode(text[:40])
@@ -515,7 +493,7 @@ func shortened(e example) example {
 // Each operation has an example of its parameters, its body and each of its
 // successes, and each example is what its schema says.
 func TestExamplesAreValid(t *testing.T) {
-	raw, err := document(table(), "test")
+	raw, err := openapi.Document(httpapi.Operations(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -526,45 +504,45 @@ func TestExamplesAreValid(t *testing.T) {
 	if err := doc.Validate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	all, err := examples()
+	all, err := openapi.Examples()
 	if err != nil {
 		t.Fatal(err)
 	}
 	statuses := map[int]bool{}
-	for _, rt := range table() {
-		list := all[rt.id]
+	for _, rt := range httpapi.Operations() {
+		list := all[rt.ID]
 		if len(list) == 0 {
-			t.Errorf("%s has no example: give it a line in the story (examples_test.go), then -run TestExamples -rewrite", rt.id)
+			t.Errorf("%s has no example: give it a line in the story (examples_test.go), then -run TestExamples -rewrite", rt.ID)
 			continue
 		}
-		op := doc.Paths.Value(rt.path).GetOperation(rt.method)
-		for _, name := range rt.pathNames() {
+		op := doc.Paths.Value(rt.Path).GetOperation(rt.Method)
+		for _, name := range rt.PathNames() {
 			if p := op.Parameters.GetByInAndName("path", name); p == nil || p.Example == nil {
-				t.Errorf("%s: the parameter %s has no example", rt.id, name)
+				t.Errorf("%s: the parameter %s has no example", rt.ID, name)
 			}
 		}
 		for _, p := range op.Parameters {
 			if p.Value.Example != nil {
-				valid(t, rt.id+" "+p.Value.Name, p.Value.Schema, p.Value.Example)
+				valid(t, rt.ID+" "+p.Value.Name, p.Value.Schema, p.Value.Example)
 			}
 		}
-		if rt.action.body != nil {
+		if rt.Body != nil {
 			m := op.RequestBody.Value.Content.Get("application/json")
 			if m.Example == nil {
-				t.Errorf("%s: the body has no example", rt.id)
+				t.Errorf("%s: the body has no example", rt.ID)
 			}
-			valid(t, rt.id+" request", m.Schema, m.Example)
+			valid(t, rt.ID+" request", m.Schema, m.Example)
 		}
-		for _, a := range rt.answers {
-			if !slices.ContainsFunc(list, func(e example) bool { return e.Status == a.status }) {
-				t.Errorf("%s: the answer %d has no example", rt.id, a.status)
+		for _, a := range rt.Answers {
+			if !slices.ContainsFunc(list, func(e openapi.Example) bool { return e.Status == a.Status }) {
+				t.Errorf("%s: the answer %d has no example", rt.ID, a.Status)
 			}
 		}
 		for _, e := range list {
 			statuses[e.Status] = true
 			answer := op.Responses.Status(e.Status)
 			if answer == nil {
-				t.Errorf("%s: an example with the status %d, which is not documented", rt.id, e.Status)
+				t.Errorf("%s: an example with the status %d, which is not documented", rt.ID, e.Status)
 				continue
 			}
 			if e.Body == nil {
@@ -572,14 +550,14 @@ func TestExamplesAreValid(t *testing.T) {
 			}
 			m := answer.Value.Content[e.Media]
 			if m == nil || m.Example == nil {
-				t.Errorf("%s %d: the example is not in the document", rt.id, e.Status)
+				t.Errorf("%s %d: the example is not in the document", rt.ID, e.Status)
 				continue
 			}
-			valid(t, fmt.Sprint(rt.id, " ", e.Status), m.Schema, m.Example)
+			valid(t, fmt.Sprint(rt.ID, " ", e.Status), m.Schema, m.Example)
 		}
 	}
 	for id := range all {
-		if !slices.ContainsFunc(table(), func(rt route) bool { return rt.id == id }) {
+		if !slices.ContainsFunc(httpapi.Operations(), func(rt openapi.Operation) bool { return rt.ID == id }) {
 			t.Errorf("examples of %s, which is no operation", id)
 		}
 	}
@@ -588,7 +566,7 @@ func TestExamplesAreValid(t *testing.T) {
 			t.Errorf("no example has the status %d", status)
 		}
 	}
-	if bytes.Contains(examplesFile, []byte(base64.StdEncoding.EncodeToString([]byte("runs\n")))) {
+	if bytes.Contains(openapi.ExamplesFile, []byte(base64.StdEncoding.EncodeToString([]byte("runs\n")))) {
 		t.Error("a cursor with a random id stands in the examples")
 	}
 }

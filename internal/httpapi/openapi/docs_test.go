@@ -1,4 +1,4 @@
-package httpapi
+package openapi_test
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"go/parser"
 	gotoken "go/token"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -18,9 +17,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the files that are made from the table of routes and from package api")
@@ -39,14 +38,14 @@ func generated(t *testing.T, path string, want []byte) {
 	}
 	got, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is out of date (%v): run go test ./internal/httpapi -rewrite", path, err)
+		t.Errorf("%s is out of date (%v): run make docs", path, err)
 	}
 }
 
 // comments gives the comments of package api by type, and by type and member.
 func comments(t *testing.T) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("../../api/*.go")
+	files, err := filepath.Glob("../../../api/*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
@@ -91,7 +90,7 @@ func comments(t *testing.T) map[string]string {
 func TestDescriptions(t *testing.T) {
 	texts := comments(t)
 	var b bytes.Buffer
-	b.WriteString("package httpapi\n\n// descriptions are the comments of package api, by type and by member. Made by\n// go test ./internal/httpapi -rewrite.\nvar descriptions = map[string]string{\n")
+	b.WriteString("package openapi\n\n// descriptions are the comments of package api, by type and by member. Made by\n// go test ./internal/httpapi/openapi -rewrite.\nvar descriptions = map[string]string{\n")
 	for _, key := range slices.Sorted(maps.Keys(texts)) {
 		fmt.Fprintf(&b, "\t%q: %q,\n", key, texts[key])
 	}
@@ -103,12 +102,12 @@ func TestDescriptions(t *testing.T) {
 	generated(t, "describe.go", src)
 }
 
-func TestReference(t *testing.T) { generated(t, "../../docs/reference/api.md", reference(t)) }
+func TestReference(t *testing.T) { generated(t, "../../../docs/reference/api.md", reference(t)) }
 
 // reference is the page of all operations, made from the document itself.
 func reference(t *testing.T) []byte {
 	t.Helper()
-	raw, err := document(table(), "")
+	raw, err := openapi.Document(httpapi.Operations(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,47 +133,47 @@ Made from the table of routes; the same table makes the mux and ` + "`/openapi.j
 
 ## Operations
 `)
-	for _, rt := range table() {
-		fmt.Fprintf(&b, "\n### %s `%s`\n\n%s. ", rt.method, rt.path, rt.summary)
-		if rt.role == gate.Public {
+	for _, rt := range httpapi.Operations() {
+		fmt.Fprintf(&b, "\n### %s `%s`\n\n%s. ", rt.Method, rt.Path, rt.Summary)
+		if rt.Role == gate.Public {
 			b.WriteString("No token wanted.\n")
 		} else {
-			fmt.Fprintf(&b, "Role: %s.\n", rt.role)
+			fmt.Fprintf(&b, "Role: %s.\n", rt.Role)
 		}
-		if rt.notes != "" {
-			fmt.Fprintf(&b, "\n%s\n", rt.notes)
+		if rt.Notes != "" {
+			fmt.Fprintf(&b, "\n%s\n", rt.Notes)
 		}
 		b.WriteString("\n")
-		for _, p := range rt.params {
-			fmt.Fprintf(&b, "* %s `%s`: %s\n", p.in, p.name, p.text)
+		for _, p := range rt.Params {
+			fmt.Fprintf(&b, "* %s `%s`: %s\n", p.In, p.Name, p.Text)
 		}
-		if rt.action.body != nil {
-			fmt.Fprintf(&b, "* body: %s\n", link(schemaName(rt.action.body)))
+		if rt.Body != nil {
+			fmt.Fprintf(&b, "* body: %s\n", link(openapi.SchemaName(rt.Body)))
 		}
-		for _, a := range rt.answers {
+		for _, a := range rt.Answers {
 			what := ""
 			switch {
-			case a.media != "":
-				what = " (" + a.media + ")"
-			case a.body != nil && a.body.Kind() == reflect.Struct:
-				what = " " + link(schemaName(a.body))
+			case a.Media != "":
+				what = " (" + a.Media + ")"
+			case a.Body != nil && a.Body.Kind() == reflect.Struct:
+				what = " " + link(openapi.SchemaName(a.Body))
 			}
-			fmt.Fprintf(&b, "* %d%s: %s\n", a.status, what, a.text)
+			fmt.Fprintf(&b, "* %d%s: %s\n", a.Status, what, a.Text)
 		}
 		var fails []string
-		byStatus := rt.problemCodes()
-		for _, status := range rt.problems() {
+		byStatus := rt.ProblemCodes()
+		for _, status := range rt.Problems() {
 			text := fmt.Sprint(status)
 			if names := byStatus[status]; names != nil {
-				text += " " + codeList(names)
+				text += " " + openapi.CodeList(names)
 			}
 			fails = append(fails, text)
 		}
 		fmt.Fprintf(&b, "* problems: %s\n", strings.Join(fails, "; "))
 	}
-	b.WriteString("\n## Problem codes\n\nEvery operation may answer with " + codeList(everyCodes) + " besides its own.\n\n| code | status | |\n| --- | --- | --- |\n")
-	for _, name := range slices.Sorted(maps.Keys(codes)) {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, strings.Trim(fmt.Sprint(codes[name].statuses), "[]"), codes[name].text)
+	b.WriteString("\n## Problem codes\n\nEvery operation may answer with " + openapi.CodeList(openapi.EveryCodes) + " besides its own.\n\n| code | status | |\n| --- | --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(openapi.Codes)) {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, strings.Trim(fmt.Sprint(openapi.Codes[name].Statuses()), "[]"), openapi.Codes[name].Text())
 	}
 	b.WriteString("\n## Types\n")
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
@@ -224,64 +223,4 @@ func (s schema) kind() string {
 		return fmt.Sprint(list[0], " or null")
 	}
 	return fmt.Sprint(s.Type)
-}
-
-// Every schema of the document is a JSON Schema, every operation is in the mux,
-// and every pattern of the mux is in the document, for both come from the table.
-func TestDocument(t *testing.T) {
-	w := newWorld(t)
-	var doc struct {
-		OpenAPI string `json:"openapi"`
-		Paths   map[string]map[string]struct {
-			OperationID string         `json:"operationId"`
-			Responses   map[string]any `json:"responses"`
-		} `json:"paths"`
-		Components struct {
-			Schemas map[string]any `json:"schemas"`
-		} `json:"components"`
-	}
-	raw := w.do("GET", "/openapi.json", "", nil).want(200)
-	raw.into(&doc)
-	if doc.OpenAPI != "3.1.0" {
-		t.Errorf("openapi %s", doc.OpenAPI)
-	}
-	ids := map[string]bool{}
-	for path, item := range doc.Paths {
-		for method, op := range item {
-			if ids[op.OperationID] || op.OperationID == "" {
-				t.Errorf("operationId %q is given twice", op.OperationID)
-			}
-			ids[op.OperationID] = true
-			req, err := http.NewRequest(strings.ToUpper(method), strings.NewReplacer("{", "", "}", "").Replace(path), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, pattern := w.handler.mux.Handler(req); pattern != strings.ToUpper(method)+" "+path {
-				t.Errorf("%s %s is served by %q", method, path, pattern)
-			}
-		}
-	}
-	if len(ids) != len(table()) {
-		t.Errorf("%d operations of %d routes", len(ids), len(table()))
-	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw.body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("d.json", v); err != nil {
-		t.Fatal(err)
-	}
-	for name := range doc.Components.Schemas {
-		if _, err := c.Compile("d.json#/components/schemas/" + name); err != nil {
-			t.Error(err)
-		}
-	}
-	for key := range descriptions {
-		if name, member, ok := strings.Cut(key, "."); ok && doc.Components.Schemas[name] != nil {
-			if props := doc.Components.Schemas[name].(map[string]any)["properties"].(map[string]any); props[member] == nil {
-				t.Errorf("%s is described and not there", key)
-			}
-		}
-	}
 }

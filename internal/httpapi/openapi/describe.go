@@ -1,7 +1,7 @@
-package httpapi
+package openapi
 
 // descriptions are the comments of package api, by type and by member. Made by
-// go test ./internal/httpapi -rewrite.
+// go test ./internal/httpapi/openapi -rewrite.
 var descriptions = map[string]string{
 	"Asset":                         "Asset is a file that was handed in. Equal bytes of one user are one asset.",
 	"Asset.digest":                  "sha256:… of the bytes",

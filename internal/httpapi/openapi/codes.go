@@ -1,4 +1,4 @@
-package httpapi
+package openapi
 
 import (
 	"slices"
@@ -230,45 +230,45 @@ var pathCodes = map[string][]string{
 var everyCodes = []string{"internal", "store_damaged", "store_unavailable", "stopping", "timeout"}
 
 // problemCodes lists the codes that the operation may answer with, by status.
-func (rt *route) problemCodes() map[int][]string {
-	names := append([]string{"invalid_parameter", "unknown_parameter", "cross_origin", "host_not_allowed", "proxy_required", "token_in_query", "rate_limited"}, codesOf[rt.id]...)
-	if rt.role > gate.Public {
+func (op *Operation) problemCodes() map[int][]string {
+	names := append([]string{"invalid_parameter", "unknown_parameter", "cross_origin", "host_not_allowed", "proxy_required", "token_in_query", "rate_limited"}, codesOf[op.ID]...)
+	if op.Role > gate.Public {
 		names = append(names, "token_required", "invalid_token", "role_required", "token_expired", "too_many_failures")
-		if !rt.stream {
+		if !op.Stream {
 			names = append(names, "too_many_requests")
 		}
 	}
-	if rt.method != "GET" {
+	if op.Method != "GET" {
 		names = append(names, "storage_full")
 	}
-	if rt.method != "GET" && !rt.action.raw {
+	if op.Method != "GET" && !op.Raw {
 		names = append(names, "unsupported_media_type")
 	}
-	if rt.action.body != nil {
+	if op.Body != nil {
 		names = append(names, "invalid_json", "invalid_body", "body_timeout", "body_too_large", "unsupported_media_type")
 	}
-	if rt.action.raw {
+	if op.Raw {
 		names = append(names, "invalid_body", "body_timeout")
 	}
-	for _, name := range rt.pathNames() {
+	for _, name := range op.pathNames() {
 		names = append(names, pathCodes[name]...)
 	}
-	for _, p := range rt.params {
-		switch p.name {
+	for _, p := range op.Params {
+		switch p.Name {
 		case "cursor":
 			names = append(names, "invalid_cursor")
 		case "user_id":
 			names = append(names, "wrong_user", "invalid_user_id")
 		}
 	}
-	if rt.id == "createSession" || rt.id == "createToken" { // the user stands in the body
+	if op.ID == "createSession" || op.ID == "createToken" { // the user stands in the body
 		names = append(names, "wrong_user", "invalid_user_id")
 	}
 	out := map[int][]string{}
 	for _, name := range names {
 		for _, status := range codes[name].statuses {
 			// A status that the table does not give the operation is none of its own.
-			if slices.Contains(rt.problems(), status) && !slices.Contains(out[status], name) {
+			if slices.Contains(op.problems(), status) && !slices.Contains(out[status], name) {
 				out[status] = append(out[status], name)
 			}
 		}

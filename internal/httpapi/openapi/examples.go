@@ -1,4 +1,4 @@
-package httpapi
+package openapi
 
 import (
 	_ "embed"
@@ -8,13 +8,13 @@ import (
 )
 
 // examplesFile holds requests and answers as the handlers took and gave them,
-// by operation. Made by go test ./internal/httpapi -run Examples -rewrite.
+// by operation. Made by go test ./internal/httpapi/openapi -run Examples -rewrite.
 //
 //go:embed examples.json
 var examplesFile []byte
 
-// example is one call of an operation.
-type example struct {
+// Example is one call of an operation.
+type Example struct {
 	Parameters map[string]string `json:"parameters,omitempty"` // of path, query and header
 	Request    json.RawMessage   `json:"request,omitempty"`
 	Status     int               `json:"status"`
@@ -22,8 +22,8 @@ type example struct {
 	Body       json.RawMessage   `json:"body,omitempty"` // of a text: a string
 }
 
-func examples() (map[string][]example, error) {
-	var all map[string][]example
+func examples() (map[string][]Example, error) {
+	var all map[string][]Example
 	if err := json.Unmarshal(examplesFile, &all); err != nil {
 		return nil, fmt.Errorf("examples: %w", err)
 	}
@@ -32,7 +32,7 @@ func examples() (map[string][]example, error) {
 
 // addExamples puts the examples of an operation into its object: parameters and
 // body of its first call, and for each status the first answer.
-func addExamples(op object, list []example) {
+func addExamples(op object, list []Example) {
 	for i, e := range list {
 		if i == 0 {
 			params, _ := op["parameters"].([]any)

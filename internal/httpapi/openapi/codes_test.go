@@ -1,4 +1,4 @@
-package httpapi
+package openapi_test
 
 import (
 	"go/ast"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
@@ -33,7 +35,7 @@ func TestCodes(t *testing.T) {
 		given[code][status] = true
 	}
 	for _, room := range rooms {
-		files, err := filepath.Glob(filepath.Join("..", room, "*.go"))
+		files, err := filepath.Glob(filepath.Join("..", "..", room, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", room, len(files), err)
 		}
@@ -58,51 +60,51 @@ func TestCodes(t *testing.T) {
 	}
 	note("internal", 500)
 	used := map[string]bool{"method_not_allowed": true, "not_found": true} // no operation's: they come where there is none
-	for _, name := range everyCodes {
+	for _, name := range openapi.EveryCodes {
 		used[name] = true
 	}
-	for _, rt := range table() {
-		for _, names := range rt.problemCodes() {
+	for _, rt := range httpapi.Operations() {
+		for _, names := range rt.ProblemCodes() {
 			for _, name := range names {
 				used[name] = true
 			}
 		}
-		for _, name := range codesOf[rt.id] {
-			if _, ok := codes[name]; !ok {
-				t.Errorf("%s: the code %s is not in the list", rt.id, name)
+		for _, name := range openapi.CodesOf[rt.ID] {
+			if _, ok := openapi.Codes[name]; !ok {
+				t.Errorf("%s: the code %s is not in the list", rt.ID, name)
 			}
-			if !slices.ContainsFunc(codes[name].statuses, func(status int) bool { return slices.Contains(rt.problems(), status) }) {
-				t.Errorf("%s: the table does not give it the status of the code %s", rt.id, name)
+			if !slices.ContainsFunc(openapi.Codes[name].Statuses(), func(status int) bool { return slices.Contains(rt.Problems(), status) }) {
+				t.Errorf("%s: the table does not give it the status of the code %s", rt.ID, name)
 			}
 		}
 	}
 	for name, statuses := range given {
-		c, ok := codes[name]
+		c, ok := openapi.Codes[name]
 		if !ok && !slices.Contains(elsewhere, name) {
 			t.Errorf("the code %s is given and not documented", name)
 		}
 		for status := range statuses {
-			if ok && !slices.Contains(c.statuses, status) {
-				t.Errorf("the code %s is given with the status %d, and documented with %v", name, status, c.statuses)
+			if ok && !slices.Contains(c.Statuses(), status) {
+				t.Errorf("the code %s is given with the status %d, and documented with %v", name, status, c.Statuses())
 			}
 		}
 	}
-	for name, c := range codes {
+	for name, c := range openapi.Codes {
 		if given[name] == nil {
 			t.Errorf("the code %s is documented, and nothing gives it", name)
 		}
 		if !used[name] {
 			t.Errorf("the code %s is no operation's", name)
 		}
-		if !strings.HasSuffix(c.text, ".") {
+		if !strings.HasSuffix(c.Text(), ".") {
 			t.Errorf("the code %s wants a sentence", name)
 		}
 	}
 	ids := map[string]bool{}
-	for _, rt := range table() {
-		ids[rt.id] = true
+	for _, rt := range httpapi.Operations() {
+		ids[rt.ID] = true
 	}
-	for id := range codesOf {
+	for id := range openapi.CodesOf {
 		if !ids[id] {
 			t.Errorf("codes of %s, which is no operation", id)
 		}

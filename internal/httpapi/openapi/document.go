@@ -1,6 +1,7 @@
-package httpapi
+package openapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,32 +18,32 @@ import (
 
 type object = map[string]any
 
-// document makes the OpenAPI 3.1 document of the table. Members of types come
+// Document makes the OpenAPI 3.1 document of operations. Members of types come
 // from their json tags, their descriptions from the comments of package api.
-func document(routes []route, version string) ([]byte, error) {
+func Document(operations []Operation, version string) ([]byte, error) {
 	s := &schemas{made: object{}}
 	shown, err := examples()
 	if err != nil {
 		return nil, err
 	}
 	paths := object{}
-	for i := range routes {
-		rt := &routes[i]
-		item, _ := paths[rt.path].(object)
+	for i := range operations {
+		op := &operations[i]
+		item, _ := paths[op.Path].(object)
 		if item == nil {
 			item = object{}
-			paths[rt.path] = item
+			paths[op.Path] = item
 		}
-		op := s.operation(rt)
-		addExamples(op, shown[rt.id])
-		item[strings.ToLower(rt.method)] = op
+		made := s.operation(op)
+		addExamples(made, shown[op.ID])
+		item[strings.ToLower(op.Method)] = made
 	}
 	if s.err != nil {
 		return nil, s.err
 	}
 	return json.Marshal(object{
 		"openapi": "3.1.0",
-		"info": object{"title": "Holdfast", "version": orDefault(version, "dev"),
+		"info": object{"title": "Holdfast", "version": cmp.Or(version, "dev"),
 			"description": "Errors are problem details (RFC 9457); decide by `code`, never by a text. Times are RFC 3339 in UTC. Query parameters that an operation does not know are refused."},
 		"paths": paths,
 		"components": object{
@@ -52,55 +53,55 @@ func document(routes []route, version string) ([]byte, error) {
 	})
 }
 
-func (s *schemas) operation(rt *route) object {
-	op := object{"operationId": rt.id, "summary": rt.summary, "tags": []string{rt.group()}}
-	notes := rt.notes
-	if rt.role == gate.Public {
-		op["security"] = []any{}
+func (s *schemas) operation(op *Operation) object {
+	out := object{"operationId": op.ID, "summary": op.Summary, "tags": []string{op.group()}}
+	notes := op.Notes
+	if op.Role == gate.Public {
+		out["security"] = []any{}
 	} else {
-		op["security"] = []any{object{"token": []any{}}}
-		notes = strings.TrimSpace(notes + "\n\nRole: " + rt.role.String() + ".")
+		out["security"] = []any{object{"token": []any{}}}
+		notes = strings.TrimSpace(notes + "\n\nRole: " + op.Role.String() + ".")
 	}
 	if notes != "" {
-		op["description"] = notes
+		out["description"] = notes
 	}
 	var params []any
-	for _, name := range rt.pathNames() {
+	for _, name := range op.pathNames() {
 		params = append(params, object{"name": name, "in": "path", "required": true, "schema": object{"type": "string"}, "description": pathTexts[name]})
 	}
-	for _, p := range rt.params {
-		params = append(params, object{"name": p.name, "in": p.in, "schema": object{"type": p.format}, "description": p.text})
+	for _, p := range op.Params {
+		params = append(params, object{"name": p.Name, "in": p.In, "schema": object{"type": p.Format}, "description": p.Text})
 	}
 	if params != nil {
-		op["parameters"] = params
+		out["parameters"] = params
 	}
-	if t := rt.action.body; t != nil {
-		op["requestBody"] = object{"required": !allOptional(t), "content": object{"application/json": object{"schema": s.of(t)}}}
+	if t := op.Body; t != nil {
+		out["requestBody"] = object{"required": !allOptional(t), "content": object{"application/json": object{"schema": s.of(t)}}}
 	}
-	if rt.action.raw {
-		media := octets
-		if rt.id == "receiveEvent" {
+	if op.Raw {
+		media := "application/octet-stream"
+		if op.ID == "receiveEvent" {
 			media = "application/json"
 		}
-		op["requestBody"] = object{"required": true, "content": object{media: object{"schema": object{}}}}
+		out["requestBody"] = object{"required": true, "content": object{media: object{"schema": object{}}}}
 	}
 	answers := object{}
-	for _, a := range rt.answers {
-		out := object{"description": a.text}
-		if a.body != nil {
+	for _, a := range op.Answers {
+		answer := object{"description": a.Text}
+		if a.Body != nil {
 			content := object{}
-			for media := range strings.SplitSeq(orDefault(a.media, "application/json"), ", ") {
-				content[media] = object{"schema": s.of(a.body)}
+			for media := range strings.SplitSeq(cmp.Or(a.Media, "application/json"), ", ") {
+				content[media] = object{"schema": s.of(a.Body)}
 			}
-			out["content"] = content
-			if rt.id == "getBlob" {
-				out["content"].(object)["application/json"] = object{"schema": object{}}
+			answer["content"] = content
+			if op.ID == "getBlob" {
+				content["application/json"] = object{"schema": object{}}
 			}
 		}
-		answers[strconv.Itoa(a.status)] = out
+		answers[strconv.Itoa(a.Status)] = answer
 	}
-	byStatus := rt.problemCodes()
-	for _, status := range rt.problems() {
+	byStatus := op.problemCodes()
+	for _, status := range op.problems() {
 		answers[strconv.Itoa(status)] = s.problem(http.StatusText(status), byStatus[status])
 	}
 	server := slices.Clone(everyCodes)
@@ -110,8 +111,8 @@ func (s *schemas) operation(rt *route) object {
 		}
 	}
 	answers["default"] = s.problem("Trouble on the daemon's side", server)
-	op["responses"] = answers
-	return op
+	out["responses"] = answers
+	return out
 }
 
 // problem is an answer with problem details whose code is one of these.
@@ -137,8 +138,8 @@ var pathTexts = map[string]string{
 }
 
 // group is the part of the interface that an operation belongs to.
-func (rt *route) group() string {
-	rest, ok := strings.CutPrefix(rt.path, "/v1/")
+func (op *Operation) group() string {
+	rest, ok := strings.CutPrefix(op.Path, "/v1/")
 	if !ok {
 		return "operations"
 	}
@@ -146,9 +147,9 @@ func (rt *route) group() string {
 	return name
 }
 
-func (rt *route) pathNames() []string {
+func (op *Operation) pathNames() []string {
 	var names []string
-	for part := range strings.SplitSeq(rt.path, "/") {
+	for part := range strings.SplitSeq(op.Path, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
 			names = append(names, strings.TrimSuffix(name, "}"))
 		}
@@ -157,25 +158,25 @@ func (rt *route) pathNames() []string {
 }
 
 // problems lists the statuses of the problems that the operation may answer with.
-func (rt *route) problems() []int {
-	list := slices.Clone(rt.fails)
+func (op *Operation) problems() []int {
+	list := slices.Clone(op.Fails)
 	list = append(list, 400, 403, 421, 429)
-	if rt.role > gate.Public {
+	if op.Role > gate.Public {
 		list = append(list, 401)
 	}
-	if strings.Contains(rt.path, "{") {
+	if strings.Contains(op.Path, "{") {
 		list = append(list, 404)
 	}
 	switch {
-	case rt.action.body != nil:
+	case op.Body != nil:
 		list = append(list, 408, 413, 415)
-	case rt.action.raw:
+	case op.Raw:
 		list = append(list, 408, 413)
 	}
-	if rt.method != "GET" {
+	if op.Method != "GET" {
 		list = append(list, 403, 507)
 	}
-	if rt.method != "GET" && !rt.action.raw {
+	if op.Method != "GET" && !op.Raw {
 		list = append(list, 415)
 	}
 	slices.Sort(list)
