@@ -57,16 +57,16 @@ func createToken(c *call, req *api.CreateToken) error {
 	switch role, ok := gate.RoleOf(req.Role); {
 	case !ok:
 		return problem.New(problem.Invalid, "invalid_role", "role must be reader, operator or admin")
-	case role > c.who.role:
+	case role > c.Who.Role:
 		return problem.New(problem.Forbidden, "role_required", "a token makes none with a role above its own")
 	}
 	if len(req.Name) > 128 {
 		return problem.New(problem.TooLarge, "name_too_large", "name holds more than 128 bytes")
 	}
 	user := ""
-	if req.UserID != "" || c.who.UserID != "" {
+	if req.UserID != "" || c.Who.UserID != "" {
 		var err error
-		if user, err = c.who.User(req.UserID); err != nil {
+		if user, err = c.Who.User(req.UserID); err != nil {
 			return err
 		}
 	}
@@ -80,11 +80,11 @@ func createToken(c *call, req *api.CreateToken) error {
 		return err
 	}
 	row.ExpiresAt = expires
-	record := &event.AuditTokenCreated{Actor: c.who.Actor, Name: row.Name, Peer: c.peerText(), Role: row.Role, TokenID: row.ID, UserID: row.UserID}
+	record := &event.AuditTokenCreated{Actor: c.Who.Actor, Name: row.Name, Peer: c.PeerText(), Role: row.Role, TokenID: row.ID, UserID: row.UserID}
 	if !expires.IsZero() {
 		record.ExpiresAt = event.FormatTime(expires)
 	}
-	if err := c.audit(record); err != nil {
+	if err := c.Audit(record); err != nil {
 		return err
 	}
 	if err := c.cfg.Store.AddToken(c.Ctx(), row); err != nil {
@@ -118,7 +118,7 @@ func listTokens(c *call) error {
 	user := c.query["user_id"]
 	var seen []api.Token
 	for i := range rows {
-		if t := token(&rows[i]); c.who.Sees(t.UserID) && (role == "" || t.Role == role) && (user == "" || t.UserID == user) {
+		if t := token(&rows[i]); c.Who.Sees(t.UserID) && (role == "" || t.Role == role) && (user == "" || t.UserID == user) {
 			seen = append(seen, t)
 		}
 	}
@@ -138,16 +138,16 @@ func deleteToken(c *call) error {
 	}
 	seen := false
 	for i := range rows {
-		seen = seen || rows[i].ID == id && c.who.Sees(rows[i].UserID)
+		seen = seen || rows[i].ID == id && c.Who.Sees(rows[i].UserID)
 	}
 	if !seen {
 		return none
 	}
-	if err := c.audit(&event.AuditTokenRevoked{Actor: c.who.Actor, Peer: c.peerText(), TokenID: id}); err != nil {
+	if err := c.Audit(&event.AuditTokenRevoked{Actor: c.Who.Actor, Peer: c.PeerText(), TokenID: id}); err != nil {
 		return err
 	}
 	err = c.cfg.Store.DeleteToken(c.Ctx(), id)
-	c.tokens.Forget(id)
+	c.entry.Forget(id)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return none
 	}
@@ -186,7 +186,7 @@ func listTools(c *call) error {
 }
 
 func listNodes(c *call) error {
-	if err := c.unbound("nodes work for all users"); err != nil {
+	if err := c.Unbound("nodes work for all users"); err != nil {
 		return err
 	}
 	rows, err := c.cfg.Store.ListNodes(c.Ctx())
@@ -250,7 +250,7 @@ const metricsType = "text/plain; version=0.0.4; charset=utf-8"
 // metricsText shows figures over all users, so that who may see one user only
 // does not see them.
 func metricsText(c *call) error {
-	if err := c.unbound("the figures are of all users"); err != nil {
+	if err := c.Unbound("the figures are of all users"); err != nil {
 		return err
 	}
 	if c.cfg.Metrics == nil {
@@ -261,12 +261,4 @@ func metricsText(c *call) error {
 		return problem.New(problem.Unavailable, "metrics_unavailable", "the figures cannot be given now").Because(err)
 	}
 	return c.Bytes(http.StatusOK, metricsType, text)
-}
-
-// unbound refuses a caller who is bound to one user (I-34).
-func (c *call) unbound(why string) error {
-	if c.who.UserID == "" {
-		return nil
-	}
-	return problem.New(problem.Forbidden, "unbound_token_required", "%s; this wants a token that is not bound to one", why)
 }

@@ -73,7 +73,7 @@ func (c *call) enter(places chan struct{}) error {
 }
 
 func createAsset(c *call, data []byte) error {
-	row, created, err := c.cfg.Admission.PutAsset(c.Ctx(), c.who.Caller, c.query["user_id"], c.query["name"], c.R.Header.Get("Content-Type"), data)
+	row, created, err := c.cfg.Admission.PutAsset(c.Ctx(), c.Who.Caller, c.query["user_id"], c.query["name"], c.R.Header.Get("Content-Type"), data)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func listAssets(c *call) error {
 }
 
 func getAsset(c *call) error {
-	row, err := c.cfg.Admission.FindAsset(c.Ctx(), c.who.Caller, event.AssetID(c.R.PathValue("a")))
+	row, err := c.cfg.Admission.FindAsset(c.Ctx(), c.Who.Caller, event.AssetID(c.R.PathValue("a")))
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func getAssetBytes(c *call) error {
 		return err
 	}
 	defer func() { <-c.reads }()
-	row, data, err := c.cfg.Admission.AssetBytes(c.Ctx(), c.who.Caller, event.AssetID(c.R.PathValue("a")))
+	row, data, err := c.cfg.Admission.AssetBytes(c.Ctx(), c.Who.Caller, event.AssetID(c.R.PathValue("a")))
 	if err != nil {
 		return err
 	}

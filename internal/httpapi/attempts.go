@@ -29,7 +29,7 @@ func listAttempts(c *call) error {
 	if err != nil {
 		return err
 	}
-	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.who.Caller, event.DeliveryID(c.R.PathValue("d")))
+	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.Who.Caller, event.DeliveryID(c.R.PathValue("d")))
 	if err != nil {
 		return err
 	}

@@ -18,11 +18,11 @@ func auditRoutes() []route {
 }
 
 func listAudit(c *call) error {
-	if err := c.unbound("the audit stream is of all users"); err != nil {
+	if err := c.Unbound("the audit stream is of all users"); err != nil {
 		return err
 	}
 	return c.events(&source{stream: event.AuditStream})
 }
 
 // mayAudit says whether the caller may see the audit stream.
-func (c *call) mayAudit() bool { return c.who.role >= gate.Admin && c.who.UserID == "" }
+func (c *call) mayAudit() bool { return c.Who.Role >= gate.Admin && c.Who.UserID == "" }

@@ -217,7 +217,7 @@ const senderPatience = 5 * time.Second
 func (c *call) enterSender() (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(c.Ctx(), senderPatience)
 	defer cancel()
-	peer, _ := c.peer()
+	peer, _ := c.Peer()
 	if leave, err = c.senders.Enter(ctx, gate.Household(peer)); err != nil && c.Ctx().Err() == nil {
 		return nil, exchange.Later(senderPatience, problem.New(problem.Limited, "too_many_requests", "too many events come in at once (limits.events); send it again later"))
 	}
@@ -244,7 +244,7 @@ func (c *call) mapsNoMore(d *doorway, ev *inbound.Event, why error) (*api.Receiv
 // log and the audit stream alone.
 func (c *call) unbelieved(d *doorway, why error) error {
 	c.cfg.Logger.LogAttrs(c.Ctx(), slog.LevelDebug, "sender not believed", slog.String("connector", d.Rules.Name), slog.String("reason", why.Error()))
-	c.why = d.Rules.Name + ": " + why.Error()
+	c.Why = d.Rules.Name + ": " + why.Error()
 	return errSender.Because(why)
 }
 
@@ -313,7 +313,7 @@ func listConnectors(c *call) error {
 	}
 	var list []api.Connector
 	for _, d := range c.doorways {
-		if c.who.Sees(d.User) && (kind == "" || string(d.Rules.Kind) == kind) {
+		if c.Who.Sees(d.User) && (kind == "" || string(d.Rules.Kind) == kind) {
 			list = append(list, d.show())
 		}
 	}
@@ -345,7 +345,7 @@ func (d *doorway) show() api.Connector {
 
 func testConnector(c *call, req *api.TestConnector) error {
 	d := c.doorways[c.R.PathValue("name")]
-	if d == nil || !c.who.Sees(d.User) {
+	if d == nil || !c.Who.Sees(d.User) {
 		return errNoConnector
 	}
 	h := http.Header{"Content-Type": {"application/json"}}

@@ -14,7 +14,7 @@ import (
 const maxReplays = 100
 
 func (c *call) showDelivery(status int, id event.DeliveryID) error {
-	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.who.Caller, id)
+	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.Who.Caller, id)
 	if err != nil {
 		return err
 	}
@@ -109,22 +109,22 @@ func getDelivery(c *call) error {
 }
 
 func replayDelivery(c *call, req *api.ReplayDelivery) error {
-	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.who.Caller, event.DeliveryID(c.R.PathValue("d")))
+	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.Who.Caller, event.DeliveryID(c.R.PathValue("d")))
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Replay(c.Ctx(), c.who.Caller, row, req); err != nil {
+	if err := c.cfg.Admission.Replay(c.Ctx(), c.Who.Caller, row, req); err != nil {
 		return err
 	}
 	return c.showDelivery(http.StatusAccepted, row.ID)
 }
 
 func resolveDelivery(c *call, req *api.ResolveDelivery) error {
-	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.who.Caller, event.DeliveryID(c.R.PathValue("d")))
+	row, err := c.cfg.Admission.FindDelivery(c.Ctx(), c.Who.Caller, event.DeliveryID(c.R.PathValue("d")))
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.ResolveDelivery(c.Ctx(), c.who.Caller, row, req.Reason); err != nil {
+	if err := c.cfg.Admission.ResolveDelivery(c.Ctx(), c.Who.Caller, row, req.Reason); err != nil {
 		return err
 	}
 	return c.showDelivery(http.StatusOK, row.ID)

@@ -15,7 +15,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +24,11 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/door"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
-	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
 // Log is what the door reads of the log. It never appends.
@@ -184,9 +183,9 @@ type Handler struct {
 type server struct {
 	cfg      Config
 	exchange exchange.Config
+	entry    *door.Door
 	// doorways are the connectors by name.
 	doorways map[string]*doorway
-	tokens   tokens.Cache
 	tails    tails
 	buffers  sync.Pool              // of *bytes.Buffer, empty
 	streams  places                 // of open streams and waits
@@ -195,25 +194,8 @@ type server struct {
 	readers  atomic.Int64           // of open event streams
 	openapi  func() ([]byte, error) // made when somebody asks for it
 
-	requests  chan struct{}           // one element for each request that is answered
-	senders   *gate.Places            // one for each event from outside that comes in
-	lookups   chan struct{}           // one element for each token that is looked up of a peer with too many failures
-	failures  *gate.Rates[netip.Addr] // tokens that are not good, by peer
-	strangers *gate.Rates[netip.Addr] // requests without a token, by peer
-	rates     *gate.Rates[string]     // requests with a token, by its id
-	refusals  gate.Refusals
-	keeper    keeper
+	senders *gate.Places // one for each event from outside that comes in
 }
-
-const (
-	// maxPeers and maxRated bound the tables of rates.
-	maxPeers = 8192
-	maxRated = 8192
-	// rateBurst is how many seconds' worth may come at once.
-	rateBurst = 2
-	// penaltyLookups is how many tokens are looked up at once for peers with too many failures.
-	penaltyLookups = 2
-)
 
 // New makes the handler. A Config that cannot work is an error.
 func New(cfg Config) (*Handler, error) {
@@ -222,17 +204,15 @@ func New(cfg Config) (*Handler, error) {
 	}
 	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: places{most: cfg.MaxStreams}, uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
 	s.exchange = exchange.Config{WriteTimeout: cfg.WriteTimeout, BodyTimeout: cfg.BodyTimeout, UnreadTimeout: cfg.UnreadTimeout, MaxBody: cfg.MaxBody, Stopping: cfg.Stopping, Logger: cfg.Logger}
-	now := time.Now()
+	s.entry = door.New(door.Config{
+		Tokens: cfg.Store, Hosts: cfg.Hosts, Proxies: cfg.Proxies, Audit: cfg.Audit, Logger: cfg.Logger,
+		AuthFailures: cfg.AuthFailures, PeerRate: cfg.PeerRate, TokenRate: cfg.TokenRate, MaxRequests: cfg.MaxRequests,
+	})
 	s.senders = gate.NewPlaces(cfg.MaxEvents)
-	s.requests, s.lookups = make(chan struct{}, cfg.MaxRequests), make(chan struct{}, penaltyLookups)
-	s.failures = gate.NewRates[netip.Addr](time.Minute, cfg.AuthFailures, cfg.AuthFailures, maxPeers, now)
-	s.strangers = gate.NewRates[netip.Addr](time.Second, cfg.PeerRate, rateBurst*cfg.PeerRate, maxPeers, now)
-	s.rates = gate.NewRates[string](time.Second, cfg.TokenRate, rateBurst*cfg.TokenRate, maxRated, now)
-	s.keeper.woken, s.keeper.stop = make(chan struct{}, 1), make(chan struct{})
 	routes := table()
 	s.openapi = sync.OnceValues(func() ([]byte, error) { return openapi.Document(operations(routes), cfg.Version) })
 	mux := s.newMux(routes, false)
-	return &Handler{server: s, mux: mux, door: s.door(mux, false)}, nil
+	return &Handler{server: s, mux: mux, door: s.guarded(mux, false)}, nil
 }
 
 // ServeHTTP implements http.Handler.
@@ -244,9 +224,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // token and is an administrator of all users. A token that is sent all the
 // same counts, so that a narrower one narrows here too.
 func (h *Handler) Local() http.Handler {
-	door := h.server.door(h.server.newMux(table(), true), true)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.exchange.Timed(door, w, r) })
+	guarded := h.server.guarded(h.server.newMux(table(), true), true)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.exchange.Timed(guarded, w, r) })
 }
+
+// Start begins to write down, beside the requests, what they leave to be noted.
+// Without it that stays in memory, in bounded room.
+func (h *Handler) Start() { h.server.entry.Start() }
+
+// Stop writes down what is left. The handler goes on answering; what it notes
+// from then on is lost.
+func (h *Handler) Stop(ctx context.Context) { h.server.entry.Stop(ctx) }
 
 // Subscribers is how many event streams are open now.
 func (h *Handler) Subscribers() int { return int(h.server.readers.Load()) }
@@ -296,6 +284,6 @@ func (p *places) count() int {
 }
 
 // acquire takes a place among the open streams and waits; an error when there is none.
-func (c *call) acquire() error { return c.streams.take(c.who.token.Hash) }
+func (c *call) acquire() error { return c.streams.take(c.Who.Token()) }
 
-func (c *call) release() { c.streams.give(c.who.token.Hash) }
+func (c *call) release() { c.streams.give(c.Who.Token()) }

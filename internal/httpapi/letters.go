@@ -54,7 +54,7 @@ func replayDeliveries(c *call, req *api.ReplayDeliveries) error {
 		req.Limit = -1 // none is no limit: it is not left out, and must not stand for the most
 	}
 	if !req.DryRun {
-		row, err := c.cfg.Admission.StartReplay(c.Ctx(), c.who.Caller, req)
+		row, err := c.cfg.Admission.StartReplay(c.Ctx(), c.Who.Caller, req)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func replayDeliveries(c *call, req *api.ReplayDeliveries) error {
 		const text = "does not go with dry_run: a dry run makes a plan of its own"
 		return problem.New(problem.Invalid, "invalid_body", "$.plan_token %s", text).With(problem.Issue{Path: "$.plan_token", Text: text})
 	}
-	p, err := c.cfg.Admission.PlanReplay(c.Ctx(), c.who.Caller, req)
+	p, err := c.cfg.Admission.PlanReplay(c.Ctx(), c.Who.Caller, req)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func listJobs(c *call) error {
 
 // job finds the job that the path names.
 func (c *call) job() (eventlog.JobRow, error) {
-	return c.cfg.Admission.FindJob(c.Ctx(), c.who.Caller, event.JobID(c.R.PathValue("j")))
+	return c.cfg.Admission.FindJob(c.Ctx(), c.Who.Caller, event.JobID(c.R.PathValue("j")))
 }
 
 func getJob(c *call) error {
@@ -194,7 +194,7 @@ func cancelJob(c *call, req *api.CancelJob) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.CancelJob(c.Ctx(), c.who.Caller, row, req.Reason); err != nil {
+	if err := c.cfg.Admission.CancelJob(c.Ctx(), c.Who.Caller, row, req.Reason); err != nil {
 		return err
 	}
 	if row, err = c.job(); err != nil {

@@ -294,7 +294,7 @@ func cutAfter(t *testing.T, pause time.Duration, want string) {
 	var run api.Run
 	ask("/v1/sessions", "{}", &s)
 	ask("/v1/sessions/"+s.ID+"/runs", `{"content":"x"}`, &run)
-	ours, _ := overPipes(w)
+	ours, _ := w.OverPipes()
 	fmt.Fprintf(ours, "GET /v1/sessions/%s/stream?after=3 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", s.ID, w.Admin)
 	lines := bufio.NewReaderSize(ours, 16)
 	res, err := http.ReadResponse(lines, nil)

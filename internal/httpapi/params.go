@@ -182,10 +182,10 @@ func (c *call) after() (int64, error) {
 // that is named; empty means all.
 func (c *call) owner() (string, error) {
 	named := c.query["user_id"]
-	if c.who.UserID == "" && named == "" {
+	if c.Who.UserID == "" && named == "" {
 		return "", nil
 	}
-	return c.who.User(named)
+	return c.Who.User(named)
 }
 
 // oneOf reads a parameter with a closed set of values.

@@ -8,12 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/door"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/problem"
-	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
 // route is one operation and what does its work. The table of routes makes the
@@ -48,29 +47,34 @@ func raw(run func(*call) error, op openapi.Operation) route {
 type call struct {
 	*server
 	exchange.Exchange
+	door.Visit
 	query map[string]string // known parameters only, each at most once
-	who   caller
-
-	local  bool // it came by the unix socket
-	inside bool // it has a place among the requests
-
-	why string // the sender of an event is not believed, for the record
-}
-
-// caller is who asks, and what they may do.
-type caller struct {
-	admission.Caller
-	role  gate.Role
-	token tokens.Presented // zero: the local door
 }
 
 // call makes the call of a request.
 func (s *server) call(w http.ResponseWriter, r *http.Request, local bool) *call {
-	return &call{server: s, Exchange: exchange.Exchange{Config: &s.exchange, W: w, R: r}, local: local}
+	return &call{server: s, Exchange: exchange.Exchange{Config: &s.exchange, W: w, R: r}, Visit: s.entry.Visit(r, local)}
 }
 
 // fail answers with a problem.
-func (c *call) fail(err error) { c.Fail(err, c.refused) }
+func (c *call) fail(err error) { c.Fail(err, c.Refused) }
+
+// guarded is what a request passes before it is routed. local: the unix socket,
+// which no browser and no other host can reach.
+func (s *server) guarded(mux *http.ServeMux, local bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		exchange.Strict(w.Header())
+		c := s.call(w, r, local)
+		if err := c.Guard(); err != nil {
+			if !local {
+				err = c.Stranger(err)
+			}
+			c.fail(err)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
 
 // newMux makes the mux of the table. local says that no token is wanted.
 func (s *server) newMux(routes []route, local bool) *http.ServeMux {
@@ -95,14 +99,14 @@ func (s *server) newMux(routes []route, local bool) *http.ServeMux {
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Allow", allow)
 				c := s.call(w, r, local)
-				c.fail(c.stranger(exchange.WithStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
+				c.fail(c.Stranger(exchange.WithStatus(http.StatusMethodNotAllowed, problem.New(problem.Invalid, "method_not_allowed",
 					"this resource takes %s only", allow))))
 			})
 		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		c := s.call(w, r, local)
-		c.fail(c.stranger(problem.New(problem.NotFound, "not_found", "there is nothing at this path")))
+		c.fail(c.Stranger(problem.New(problem.NotFound, "not_found", "there is nothing at this path")))
 	})
 	return mux
 }
@@ -143,15 +147,14 @@ func restOf(path string, list []string, all map[string][]string) []string {
 // the body is, a place, parameters. See guard for what comes before.
 func (c *call) serve(rt *route) error {
 	if rt.Role == gate.Public {
-		if err := c.stranger(nil); err != nil {
+		if err := c.Stranger(nil); err != nil {
 			return err
 		}
 	} else {
-		who, err := c.authenticate(c.local)
-		if err != nil {
+		if err := c.Authenticate(); err != nil {
 			return err
 		}
-		if c.who = who; who.role < rt.Role {
+		if c.Who.Role < rt.Role {
 			return problem.New(problem.Forbidden, "role_required", "this wants a token with the role %s", rt.Role)
 		}
 	}
@@ -161,10 +164,10 @@ func (c *call) serve(rt *route) error {
 		}
 	}
 	if !rt.Stream && rt.Role > gate.Public { // a probe is answered also in a crowd
-		if err := c.begin(); err != nil {
+		if err := c.Enter(); err != nil {
 			return err
 		}
-		defer c.leave()
+		defer c.Leave()
 	}
 	if err := c.parameters(rt); err != nil {
 		return err

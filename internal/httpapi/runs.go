@@ -14,12 +14,12 @@ import (
 
 // findRun resolves {r} for the caller.
 func (c *call) findRun() (eventlog.RunRow, error) {
-	return c.cfg.Admission.FindRun(c.Ctx(), c.who.Caller, event.RunID(c.R.PathValue("r")))
+	return c.cfg.Admission.FindRun(c.Ctx(), c.Who.Caller, event.RunID(c.R.PathValue("r")))
 }
 
 // showRun answers with a run as it is now.
 func (c *call) showRun(status int, id event.RunID) error {
-	row, err := c.cfg.Admission.FindRun(c.Ctx(), c.who.Caller, id)
+	row, err := c.cfg.Admission.FindRun(c.Ctx(), c.Who.Caller, id)
 	if err != nil {
 		return err
 	}
@@ -54,13 +54,13 @@ func submitRun(c *call, req *api.SubmitRun) error {
 	}
 	var sub *live.Subscription
 	if wait > 0 && c.acquire() == nil { // where no place is left there is no wait
-		c.leave()
+		c.Leave()
 		defer c.release()
 		// Whoever listens before the run is there misses nothing of it.
 		sub = c.cfg.Hub.Watch(row.ID.Stream())
 		defer sub.Close()
 	}
-	id, created, err := c.cfg.Admission.Submit(c.Ctx(), c.who.Caller, row, req, key)
+	id, created, err := c.cfg.Admission.Submit(c.Ctx(), c.Who.Caller, row, req, key)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func interruptSession(c *call, req *api.StopRun) error {
 	if err != nil {
 		return err
 	}
-	asked, err := c.cfg.Admission.Interrupt(c.Ctx(), c.who.Caller, row, req.Reason)
+	asked, err := c.cfg.Admission.Interrupt(c.Ctx(), c.Who.Caller, row, req.Reason)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func compactSession(c *call) error {
 	if err != nil {
 		return err
 	}
-	id, seq, err := c.cfg.Admission.Compact(c.Ctx(), c.who.Caller, row)
+	id, seq, err := c.cfg.Admission.Compact(c.Ctx(), c.Who.Caller, row)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func getRun(c *call) error {
 		if err := c.acquire(); err != nil {
 			return err
 		}
-		c.leave()
+		c.Leave()
 		defer c.release()
 		sub := c.cfg.Hub.Watch(row.SessionID.Stream())
 		defer sub.Close()
@@ -191,7 +191,7 @@ func (c *call) await(sub *live.Subscription, id event.RunID, wait time.Duration,
 	defer again.Stop()
 	for last := false; ; look = true {
 		if look {
-			row, err := c.cfg.Admission.FindRun(c.Ctx(), c.who.Caller, id)
+			row, err := c.cfg.Admission.FindRun(c.Ctx(), c.Who.Caller, id)
 			if err != nil || last || settled(&row) {
 				return row, err
 			}
@@ -213,7 +213,7 @@ func cancelRun(c *call, req *api.StopRun) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Cancel(c.Ctx(), c.who.Caller, row, req.Reason); err != nil {
+	if err := c.cfg.Admission.Cancel(c.Ctx(), c.Who.Caller, row, req.Reason); err != nil {
 		return err
 	}
 	return c.showRun(http.StatusAccepted, row.ID)
@@ -224,7 +224,7 @@ func resolveAttention(c *call, req *api.ResolveAttention) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Attention(c.Ctx(), c.who.Caller, row, req); err != nil {
+	if err := c.cfg.Admission.Attention(c.Ctx(), c.Who.Caller, row, req); err != nil {
 		return err
 	}
 	return c.showRun(http.StatusAccepted, row.ID)

@@ -58,10 +58,10 @@ func (c *call) secrets() (Secrets, error) {
 // slotOwner is whose slot a request means. Changing the daemon's own wants an administrator.
 func (c *call) slotOwner(change bool) (string, error) {
 	named := c.query["user_id"]
-	if c.who.UserID != "" || named != "" {
-		return c.who.User(named)
+	if c.Who.UserID != "" || named != "" {
+		return c.Who.User(named)
 	}
-	if change && c.who.role < gate.Admin {
+	if change && c.Who.Role < gate.Admin {
 		return "", problem.New(problem.Forbidden, "role_required", "the daemon's own secrets want a token with the role admin; name a user_id for those of a user")
 	}
 	return slots.Daemon, nil
@@ -76,7 +76,7 @@ func putSecret(c *call, req *api.PutSecret) error {
 	if err != nil {
 		return err
 	}
-	s := slots.Setting{Owner: owner, Name: c.R.PathValue("secret"), Value: secret.New(req.Value), Generate: req.Generate, Hosts: req.Hosts, Actor: c.who.Actor}
+	s := slots.Setting{Owner: owner, Name: c.R.PathValue("secret"), Value: secret.New(req.Value), Generate: req.Generate, Hosts: req.Hosts, Actor: c.Who.Actor}
 	if req.FormerFor != nil {
 		d, err := time.ParseDuration(*req.FormerFor)
 		if err != nil {
@@ -85,11 +85,11 @@ func putSecret(c *call, req *api.PutSecret) error {
 		s.FormerFor = &d
 	}
 	s.Record = func(created bool, hosts string) error {
-		r := &event.AuditSecretChanged{Actor: c.who.Actor, Change: "rotated", Hosts: bounded(hosts), Name: s.Name, Owner: s.Owner, Peer: c.peerText()}
+		r := &event.AuditSecretChanged{Actor: c.Who.Actor, Change: "rotated", Hosts: bounded(hosts), Name: s.Name, Owner: s.Owner, Peer: c.PeerText()}
 		if created {
 			r.Change = "created"
 		}
-		return c.audit(r)
+		return c.Audit(r)
 	}
 	done, err := room.Set(c.Ctx(), s)
 	if err != nil {
@@ -202,24 +202,24 @@ func deleteSecret(c *call) error {
 	if _, err := room.Get(c.Ctx(), owner, name); err != nil {
 		return err
 	}
-	if err := c.audit(&event.AuditSecretChanged{Actor: c.who.Actor, Change: "deleted", Name: name, Owner: owner, Peer: c.peerText()}); err != nil {
+	if err := c.Audit(&event.AuditSecretChanged{Actor: c.Who.Actor, Change: "deleted", Name: name, Owner: owner, Peer: c.PeerText()}); err != nil {
 		return err
 	}
-	if err := room.Delete(c.Ctx(), owner, name, c.who.Actor); err != nil {
+	if err := room.Delete(c.Ctx(), owner, name, c.Who.Actor); err != nil {
 		return err
 	}
 	return c.NoContent()
 }
 
 func rekeySecrets(c *call) error {
-	if c.who.UserID != "" {
-		return problem.New(problem.Forbidden, "unbound_token_required", "the master key is of all users; this wants a token that is not bound to one")
+	if err := c.Unbound("the master key is of all users"); err != nil {
+		return err
 	}
 	room, err := c.secrets()
 	if err != nil {
 		return err
 	}
-	if err := c.audit(&event.AuditSecretChanged{Actor: c.who.Actor, Change: "reencrypted", Peer: c.peerText()}); err != nil {
+	if err := c.Audit(&event.AuditSecretChanged{Actor: c.Who.Actor, Change: "reencrypted", Peer: c.PeerText()}); err != nil {
 		return err
 	}
 	done, err := room.Rekey(c.Ctx(), rekeyStep)

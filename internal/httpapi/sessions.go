@@ -19,12 +19,12 @@ import (
 
 // find resolves {s} for the caller.
 func (c *call) find() (eventlog.SessionRow, error) {
-	return c.cfg.Admission.Find(c.Ctx(), c.who.Caller, c.R.PathValue("s"), c.query["user_id"])
+	return c.cfg.Admission.Find(c.Ctx(), c.Who.Caller, c.R.PathValue("s"), c.query["user_id"])
 }
 
 // show answers with a session as it is now.
 func (c *call) show(status int, id event.SessionID) error {
-	row, err := c.cfg.Admission.Find(c.Ctx(), c.who.Caller, string(id), "")
+	row, err := c.cfg.Admission.Find(c.Ctx(), c.Who.Caller, string(id), "")
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (c *call) show(status int, id event.SessionID) error {
 }
 
 func createSession(c *call, req *api.CreateSession) error {
-	id, err := c.cfg.Admission.CreateSession(c.Ctx(), c.who.Caller, req)
+	id, err := c.cfg.Admission.CreateSession(c.Ctx(), c.Who.Caller, req)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func patchSession(c *call, req *api.UpdateSession) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Update(c.Ctx(), c.who.Caller, row.ID, change); err != nil {
+	if err := c.cfg.Admission.Update(c.Ctx(), c.Who.Caller, row.ID, change); err != nil {
 		return err
 	}
 	return c.show(http.StatusOK, row.ID)
@@ -114,7 +114,7 @@ func closeSession(c *call, req *api.StopRun) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Close(c.Ctx(), c.who.Caller, row, req.Reason); err != nil {
+	if err := c.cfg.Admission.Close(c.Ctx(), c.Who.Caller, row, req.Reason); err != nil {
 		return err
 	}
 	return c.show(http.StatusOK, row.ID)
@@ -125,7 +125,7 @@ func eraseSession(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Admission.Erase(c.Ctx(), c.who.Caller, row); err != nil {
+	if err := c.cfg.Admission.Erase(c.Ctx(), c.Who.Caller, row); err != nil {
 		return err
 	}
 	return c.NoContent()
@@ -161,7 +161,7 @@ func putSetting[T any](change func(*admission.Admission, *T) (admission.Change, 
 		if err != nil {
 			return err
 		}
-		if err := c.cfg.Admission.Update(c.Ctx(), c.who.Caller, row.ID, ch); err != nil {
+		if err := c.cfg.Admission.Update(c.Ctx(), c.Who.Caller, row.ID, ch); err != nil {
 			return err
 		}
 		return c.JSON(http.StatusOK, of(&ch.To))
@@ -186,7 +186,7 @@ func deleteSetting[T any](change func(*admission.Admission, *T) (admission.Chang
 		if err != nil {
 			return err
 		}
-		if err := c.cfg.Admission.Update(c.Ctx(), c.who.Caller, row.ID, ch); err != nil {
+		if err := c.cfg.Admission.Update(c.Ctx(), c.Who.Caller, row.ID, ch); err != nil {
 			return err
 		}
 		return c.NoContent()

@@ -192,7 +192,7 @@ func (f *follower) isOver() (bool, error) {
 	if f.src.run == "" {
 		return false, nil
 	}
-	row, err := f.cfg.Admission.FindRun(f.Ctx(), f.who.Caller, f.src.run)
+	row, err := f.cfg.Admission.FindRun(f.Ctx(), f.Who.Caller, f.src.run)
 	return err == nil && session.Terminal(row.Status), err
 }
 
@@ -279,7 +279,7 @@ func (f *follower) sleep(beat *time.Ticker) (look bool, err error) {
 			if f.Stops() {
 				continue
 			}
-			if err := f.still(); err != nil {
+			if err := f.Still(); err != nil {
 				return false, err
 			}
 			f.buffer().WriteString(": \n\n")

@@ -37,11 +37,11 @@ func targetRoutes() []route {
 // changeTarget makes the action of a command to a target.
 func changeTarget(do func(*admission.Admission, context.Context, admission.Caller, eventlog.TargetState, string) (bool, error)) func(*call, *api.ChangeTarget) error {
 	return func(c *call, req *api.ChangeTarget) error {
-		row, err := c.cfg.Admission.FindTarget(c.Ctx(), c.who.Caller, event.TargetID(c.R.PathValue("target")))
+		row, err := c.cfg.Admission.FindTarget(c.Ctx(), c.Who.Caller, event.TargetID(c.R.PathValue("target")))
 		if err != nil {
 			return err
 		}
-		changed, err := do(c.cfg.Admission, c.Ctx(), c.who.Caller, row, req.Reason)
+		changed, err := do(c.cfg.Admission, c.Ctx(), c.Who.Caller, row, req.Reason)
 		if err != nil {
 			return err
 		}
@@ -181,10 +181,10 @@ func (c *call) pathTarget() (api.Target, error) {
 	row, err := c.cfg.Store.Target(c.Ctx(), event.TargetID(c.R.PathValue("target")))
 	if errors.Is(err, eventlog.ErrNotFound) {
 		row = eventlog.TargetRow{}
-		row.State, err = c.cfg.Admission.FindTarget(c.Ctx(), c.who.Caller, event.TargetID(c.R.PathValue("target")))
+		row.State, err = c.cfg.Admission.FindTarget(c.Ctx(), c.Who.Caller, event.TargetID(c.R.PathValue("target")))
 		row.ID, row.UserID, row.Type = row.State.ID, row.State.UserID, row.State.Type
 	}
-	if errors.Is(err, eventlog.ErrNotFound) || err == nil && !c.who.Sees(row.UserID) { // I-34
+	if errors.Is(err, eventlog.ErrNotFound) || err == nil && !c.Who.Sees(row.UserID) { // I-34
 		return api.Target{}, problem.New(problem.NotFound, "target_not_found", "there is no such target")
 	}
 	if err != nil {

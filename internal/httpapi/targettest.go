@@ -24,7 +24,7 @@ func wayRoutes() []route {
 }
 
 func testTarget(c *call, req *api.TestTarget) error {
-	out, err := c.cfg.Admission.TestTarget(c.Ctx(), c.who.Caller, c.query["user_id"], &req.Target)
+	out, err := c.cfg.Admission.TestTarget(c.Ctx(), c.Who.Caller, c.query["user_id"], &req.Target)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func getSigningKey(c *call) error {
 	if c.cfg.SigningKey == nil {
 		return problem.New(problem.NotFound, "signing_key_not_found", "no secret of this name holds an ed25519 key")
 	}
-	keys, err := c.cfg.SigningKey(c.Ctx(), c.who.UserID, name)
+	keys, err := c.cfg.SigningKey(c.Ctx(), c.Who.UserID, name)
 	if err != nil {
 		return err
 	}

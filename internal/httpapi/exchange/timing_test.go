@@ -1,4 +1,4 @@
-package httpapi_test
+package exchange_test
 
 import (
 	"bufio"
@@ -146,42 +146,6 @@ func TestDeadlineOfBodyEndsWithIt(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections buffer nothing.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { close(p.done); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-// overPipes serves the world's handler on pipes, and opens one.
-func overPipes(w *apitest.World) (conn net.Conn, closed <-chan struct{}) {
-	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-	ended := make(chan struct{})
-	srv := &http.Server{Handler: w.Handler, ConnState: func(_ net.Conn, s http.ConnState) {
-		if s == http.StateClosed {
-			close(ended)
-		}
-	}}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(p) }()
-	w.T.Cleanup(func() { srv.Close(); <-served })
-	ours, theirs := net.Pipe()
-	w.T.Cleanup(func() { ours.Close() })
-	p.conns <- theirs
-	return ours, ended
-}
-
 // A reader of an ordinary answer who does not take it is let go, one who is
 // only slow is not.
 func TestSlowReaderOfAnAnswer(t *testing.T) {
@@ -189,7 +153,7 @@ func TestSlowReaderOfAnAnswer(t *testing.T) {
 	for _, request := range []string{get, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 		synctest.Test(t, func(t *testing.T) {
 			w := apitest.NewDoor(t, func(c *httpapi.Config) { c.WriteTimeout = time.Second })
-			conn, closed := overPipes(w)
+			conn, closed := w.OverPipes()
 			if _, err := io.WriteString(conn, request); err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +167,7 @@ func TestSlowReaderOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := apitest.NewDoor(t, func(c *httpapi.Config) { c.WriteTimeout = time.Second })
 		doc := w.Knock(apitest.Knock{Path: "/openapi.json"}).Want(200).Body
-		conn, _ := overPipes(w)
+		conn, _ := w.OverPipes()
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		in := bufio.NewReader(&slow{conn, tick.C})

@@ -1,4 +1,4 @@
-package httpapi_test
+package door_test
 
 import (
 	"cmp"
@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -434,57 +436,6 @@ func TestRatesOfRequests(t *testing.T) {
 	})
 }
 
-// waiting is a store whose lists wait.
-type waiting struct {
-	httpapi.Store
-	come, gone chan struct{}
-}
-
-func (s *waiting) Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error) {
-	s.come <- struct{}{}
-	<-s.gone
-	return s.Store.Sessions(ctx, f, p)
-}
-
-// As many requests as may be are answered at once; one more is told to come again,
-// while streams, waits and probes have places of their own.
-func TestCrowd(t *testing.T) {
-	s := &waiting{come: make(chan struct{}), gone: make(chan struct{})}
-	w := apitest.New(t, func(c *httpapi.Config) { s.Store, c.Store, c.MaxRequests = c.Store, s, 2 })
-	ses := w.Session("")
-	run := w.Submit(ses.ID, "x")
-	leave := sync.OnceFunc(func() { close(s.gone) })
-	defer leave()
-	var all sync.WaitGroup
-	for range 2 {
-		all.Go(func() { w.Do("GET", "/v1/sessions", w.Admin, nil).Want(200) })
-		<-s.come
-	}
-	r := w.Do("GET", "/v1/runs/"+run.ID, w.Admin, nil).Want(429, "too_many_requests")
-	if r.Header.Get("Retry-After") != "1" {
-		t.Errorf("Retry-After: %q", r.Header.Get("Retry-After"))
-	}
-	w.Do("GET", "/healthz", "", nil).Want(200)
-	w.Follow("/v1/sessions/" + ses.ID + "/stream").Close()
-	leave()
-	all.Wait()
-	// Who waits for a run takes no place. They come one after the other: each has one
-	// until it waits.
-	waits := func(n int) {
-		for w.Handler.Places() != n {
-			w.Do("GET", "/healthz", "", nil).Want(200)
-		}
-	}
-	waits(0) // the reader above is gone
-	for i := range 3 {
-		all.Go(func() { w.Do("GET", "/v1/runs/"+run.ID+"?wait=60s", w.Admin, nil).Want(200) })
-		waits(i + 1)
-	}
-	w.Do("GET", "/v1/runs/"+run.ID, w.Admin, nil).Want(200)
-	w.Append(&run, &event.RunCancelled{})
-	all.Wait()
-}
-
 // Whatever stands in the header, nobody comes in by it, and nothing of it is told.
 // A token's id in a request is looked for as it stands, whatever else it looks like.
 func TestTokensOfOtherForms(t *testing.T) {
@@ -502,5 +453,93 @@ func TestTokensOfOtherForms(t *testing.T) {
 	w.Handler.Stop(t.Context())
 	if last := w.LastAudit(); !strings.Contains(last, "tok_"+mine[3:19]) {
 		t.Errorf("the record does not name the token: %s", last)
+	}
+}
+
+// C91: what a web page can send changes nothing.
+func TestRequestsOfWebPages(t *testing.T) {
+	w := apitest.New(t)
+	s := w.Session("")
+	host := strings.TrimPrefix(w.Server.URL, "http://")
+	_, port, _ := strings.Cut(host, ":")
+	runs, stream := "/v1/sessions/"+s.ID+"/runs", "/v1/sessions/"+s.ID+"/stream"
+	for _, c := range []struct {
+		name, method, path, token string
+		header                    []string
+		status                    int
+	}{
+		{"simple post", "POST", runs, "", []string{"Origin", "https://evil.test", "Content-Type", "text/plain", "Sec-Fetch-Site", "cross-site"}, 403},
+		{"simple post with a token", "POST", runs, w.Admin, []string{"Origin", "https://evil.test"}, 403},
+		{"rebinding", "POST", runs, "", []string{"Host", "evil.test:" + port, "Origin", "http://evil.test:" + port}, 421},
+		{"rebinding, stream", "GET", stream, "", []string{"Host", "evil.test:" + port}, 421},
+		{"null origin", "POST", runs, w.Admin, []string{"Origin", "null"}, 403},
+		{"content type", "POST", runs, w.Admin, []string{"Content-Type", "text/plain"}, 415},
+		{"content type of a form", "POST", runs, w.Admin, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
+		{"other charset", "POST", runs, w.Admin, []string{"Content-Type", "application/json; charset=latin1"}, 415},
+		{"token in the query", "POST", runs + "?token=" + w.Admin, "", nil, 400},
+		{"token in the query too", "POST", runs + "?token=" + w.Admin, w.Admin, nil, 400},
+		{"token in a form's name", "POST", runs + "?access_token=" + w.Admin, "", nil, 400},
+		{"basic", "POST", runs, "", []string{"Authorization", "Basic " + w.Admin}, 401},
+		{"command line", "POST", runs, w.Admin, []string{"Host", "localhost:" + port}, 202},
+		{"charset", "POST", runs, w.Admin, []string{"Content-Type", "application/json; charset=UTF-8"}, 202},
+		{"own origin", "POST", runs, w.Admin, []string{"Origin", "http://" + host}, 202},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var body any
+			if c.method == "POST" {
+				body = `{"content":"x"}`
+			}
+			r := w.Do(c.method, c.path, c.token, body, c.header...)
+			if r.T = t; r.Status != c.status {
+				t.Errorf("status %d, want %d: %s", r.Status, c.status, r.Body)
+			}
+			if r.Status == 401 && !strings.HasPrefix(r.Header.Get("WWW-Authenticate"), "Bearer") {
+				t.Error("401 without WWW-Authenticate")
+			}
+			if r.Header.Get("Access-Control-Allow-Origin") != "" || r.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("headers %v", r.Header)
+			}
+			if strings.Contains(string(r.Body), w.Admin) {
+				t.Error("the answer holds the token")
+			}
+		})
+	}
+	if list := apitest.Into[api.List[api.Event]](w.Do("GET", "/v1/events?type=run.created", w.Admin, nil)); len(list.Items) != 3 {
+		t.Errorf("%d runs, want those of the three good requests", len(list.Items))
+	}
+}
+
+// FuzzAuthorization sends any Authorization: it is refused, with the one word for it. // CVE-2026-42208
+func FuzzAuthorization(f *testing.F) {
+	for _, s := range []string{"Bearer x", "Bearer hf_a_b", "bearer  ", "Basic YTpi", "Bearer ' OR 1=1 --", "Bearer hf_%27_\x00", "Bearer " + strings.Repeat("a", 9000), "Bearer a, Bearer b"} {
+		f.Add(s)
+	}
+	w := apitest.NewDoor(f)
+	f.Fuzz(func(t *testing.T, value string) {
+		r := httptest.NewRequest("GET", "/v1/sessions", nil)
+		r.Header["Authorization"] = []string{value}
+		rec := httptest.NewRecorder()
+		w.Handler.ServeHTTP(rec, r)
+		if rec.Code != 401 && rec.Code != 429 && rec.Code != 400 && rec.Code != 403 && rec.Code != 421 {
+			t.Fatalf("%q: %d %s", value, rec.Code, rec.Body)
+		}
+	})
+}
+
+// Every operation but the few public ones is refused without a token, whatever
+// else is wrong with the request: nothing is parsed, checked or run for a stranger.
+// CVE-2025-3248 CVE-2026-22812 CVE-2025-49596 CVE-2026-7482
+func TestStrangersAreRefusedFirst(t *testing.T) {
+	w := apitest.NewDoor(t)
+	open := map[string]bool{"healthz": true, "readyz": true, "openapi": true, "receiveEvent": true} // the last has senders of its own: see TestConnectorSenders
+	for _, rt := range httpapi.Operations() {
+		r := httptest.NewRequest(rt.Method, regexp.MustCompile(`{[^}]+}`).ReplaceAllString(rt.Path, "x")+"?odd=1", strings.NewReader(`{"a":1,"a":`))
+		r.Host, r.RemoteAddr = "127.0.0.1:7411", "127.0.0.1:5"
+		r.Header.Set("Content-Type", "text/plain")
+		rec := httptest.NewRecorder()
+		w.Handler.ServeHTTP(rec, r)
+		if public := rt.Role == gate.Public; public != open[rt.ID] || !public && (rec.Code != http.StatusUnauthorized || !strings.Contains(rec.Body.String(), "token_required")) {
+			t.Errorf("%s from loopback without a token: %d (public: %v)", rt.ID, rec.Code, public)
+		}
 	}
 }

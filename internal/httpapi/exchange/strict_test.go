@@ -1,15 +1,19 @@
-package httpapi_test
+package exchange_test
 
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 )
 
 // C02, C06: a body is one strict JSON value of the documented form.
@@ -99,109 +103,6 @@ func TestInputContractOverHTTP(t *testing.T) {
 	}
 }
 
-// C91: what a web page can send changes nothing.
-func TestRequestsOfWebPages(t *testing.T) {
-	w := apitest.New(t)
-	s := w.Session("")
-	host := strings.TrimPrefix(w.Server.URL, "http://")
-	_, port, _ := strings.Cut(host, ":")
-	runs, stream := "/v1/sessions/"+s.ID+"/runs", "/v1/sessions/"+s.ID+"/stream"
-	for _, c := range []struct {
-		name, method, path, token string
-		header                    []string
-		status                    int
-	}{
-		{"simple post", "POST", runs, "", []string{"Origin", "https://evil.test", "Content-Type", "text/plain", "Sec-Fetch-Site", "cross-site"}, 403},
-		{"simple post with a token", "POST", runs, w.Admin, []string{"Origin", "https://evil.test"}, 403},
-		{"rebinding", "POST", runs, "", []string{"Host", "evil.test:" + port, "Origin", "http://evil.test:" + port}, 421},
-		{"rebinding, stream", "GET", stream, "", []string{"Host", "evil.test:" + port}, 421},
-		{"null origin", "POST", runs, w.Admin, []string{"Origin", "null"}, 403},
-		{"content type", "POST", runs, w.Admin, []string{"Content-Type", "text/plain"}, 415},
-		{"content type of a form", "POST", runs, w.Admin, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
-		{"other charset", "POST", runs, w.Admin, []string{"Content-Type", "application/json; charset=latin1"}, 415},
-		{"token in the query", "POST", runs + "?token=" + w.Admin, "", nil, 400},
-		{"token in the query too", "POST", runs + "?token=" + w.Admin, w.Admin, nil, 400},
-		{"token in a form's name", "POST", runs + "?access_token=" + w.Admin, "", nil, 400},
-		{"basic", "POST", runs, "", []string{"Authorization", "Basic " + w.Admin}, 401},
-		{"command line", "POST", runs, w.Admin, []string{"Host", "localhost:" + port}, 202},
-		{"charset", "POST", runs, w.Admin, []string{"Content-Type", "application/json; charset=UTF-8"}, 202},
-		{"own origin", "POST", runs, w.Admin, []string{"Origin", "http://" + host}, 202},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var body any
-			if c.method == "POST" {
-				body = `{"content":"x"}`
-			}
-			r := w.Do(c.method, c.path, c.token, body, c.header...)
-			if r.T = t; r.Status != c.status {
-				t.Errorf("status %d, want %d: %s", r.Status, c.status, r.Body)
-			}
-			if r.Status == 401 && !strings.HasPrefix(r.Header.Get("WWW-Authenticate"), "Bearer") {
-				t.Error("401 without WWW-Authenticate")
-			}
-			if r.Header.Get("Access-Control-Allow-Origin") != "" || r.Header.Get("Cache-Control") != "no-store" {
-				t.Errorf("headers %v", r.Header)
-			}
-			if strings.Contains(string(r.Body), w.Admin) {
-				t.Error("the answer holds the token")
-			}
-		})
-	}
-	if list := apitest.Into[api.List[api.Event]](w.Do("GET", "/v1/events?type=run.created", w.Admin, nil)); len(list.Items) != 3 {
-		t.Errorf("%d runs, want those of the three good requests", len(list.Items))
-	}
-}
-
-func TestRefusals(t *testing.T) {
-	w := apitest.New(t)
-	s := w.Session("")
-	for _, c := range []struct {
-		method, path string
-		status       int
-		code         string
-	}{
-		{"GET", "/", 404, "not_found"},
-		{"GET", "/v1/nothing", 404, "not_found"},
-		{"GET", "/v1/sessions/none", 404, "session_not_found"},
-		{"GET", "/v1/sessions/none?user_id=x%00", 400, "invalid_user_id"},
-		{"GET", "/v1/runs/run_none", 404, "run_not_found"},
-		{"GET", "/v1/runs/run_none?wait=60s", 404, "run_not_found"},
-		{"GET", "/v1/deliveries/dlv_none", 404, "delivery_not_found"},
-		{"DELETE", "/v1/runs/x", 405, "method_not_allowed"},
-		{"OPTIONS", "/v1/sessions", 405, "method_not_allowed"},
-		{"GET", "/v1/runs?limit=0", 400, "invalid_parameter"},
-		{"GET", "/v1/runs?limit=201", 400, "invalid_parameter"},
-		{"GET", "/v1/runs?limit=+5", 400, "invalid_parameter"},
-		{"GET", "/v1/runs?limit=5&limit=6", 400, "invalid_parameter"},
-		{"GET", "/v1/runs?status=odd", 400, "invalid_parameter"},
-		{"GET", "/v1/runs?stauts=failed", 400, "unknown_parameter"},
-		{"GET", "/v1/runs?a=%zz", 400, "invalid_parameter"},
-		{"GET", "/v1/runs?cursor=x", 400, "invalid_cursor"},
-		{"GET", "/v1/runs/x?wait=61s", 400, "invalid_parameter"},
-		{"GET", "/v1/runs/x?wait=-1s", 400, "invalid_parameter"},
-		{"GET", "/v1/runs/x?wait=soon", 400, "invalid_parameter"},
-		{"GET", "/v1/sessions/" + s.ID + "/events?after=-1", 400, "invalid_parameter"},
-		{"GET", "/v1/events?after=x", 400, "invalid_parameter"},
-	} {
-		r := w.Do(c.method, c.path, w.Admin, nil)
-		t.Run(c.method+c.path, func(t *testing.T) {
-			r.T = t
-			r.Want(c.status, c.code)
-			if c.status == 405 && r.Header.Get("Allow") == "" {
-				t.Error("405 without Allow")
-			}
-		})
-	}
-	if allow := w.Do("PUT", "/v1/sessions/x", "", nil).Want(405).Header.Get("Allow"); allow != "DELETE, GET, HEAD, PATCH" {
-		t.Errorf("Allow: %s", allow)
-	}
-	// Our own fault: logged, not shown.
-	if err := w.Store.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	w.Do("GET", "/v1/runs/x", w.Admin, nil).Want(503, "stopping")
-}
-
 // A body that does not come holds nothing up for ever.
 func TestBodyThatDoesNotCome(t *testing.T) {
 	w := apitest.New(t, func(c *httpapi.Config) { c.BodyTimeout = 20 * time.Millisecond })
@@ -234,4 +135,33 @@ func TestUnknownMembers(t *testing.T) {
 			t.Errorf("%s: %s", body, r.Body)
 		}
 	}
+}
+
+// FuzzBodies feeds the body of each operation that takes one with anything: it is read
+// or refused as the caller's mistake.
+func FuzzBodies(f *testing.F) {
+	var types []reflect.Type
+	for _, rt := range httpapi.Operations() {
+		if rt.Body != nil {
+			types = append(types, rt.Body)
+		}
+	}
+	for i := range types {
+		f.Add(byte(i), `{}`)
+		f.Add(byte(i), `{"id":"a","user_id":"u","reply_targets":[{"type":"webhook","url":"https://a.test/","headers":{"a":"b"}}],"input_contract":{"schema":{}},"tools":["x"],"max_turns":1e2,"metadata":{"a":null}}`)
+		f.Add(byte(i), `{"role":"reader","name":"n","force":true,"reason":"\ud800","call_id":"c","resolution":"retry","output":"o"}`)
+	}
+	f.Fuzz(func(t *testing.T, which byte, body string) {
+		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		x := exchange.Exchange{Config: &exchange.Config{MaxBody: 1 << 16}, R: r, W: httptest.NewRecorder()}
+		err := x.Read(reflect.New(types[int(which)%len(types)]).Interface())
+		if err == nil {
+			return
+		}
+		p := exchange.ProblemOf(err)
+		if p.Status < 400 || p.Status >= 500 || !utf8.ValidString(p.Detail) || len(p.Detail) > 2008 {
+			t.Fatalf("%q: %d %q", body, p.Status, p.Detail)
+		}
+	})
 }

@@ -1,4 +1,4 @@
-package httpapi
+package door
 
 import (
 	"context"
@@ -37,65 +37,64 @@ func (k *keeper) wake() {
 }
 
 // Start begins to write notes down. Without it they stay in memory, in bounded room.
-func (h *Handler) Start() {
-	s := h.server
-	s.keeper.wait.Go(func() {
+func (d *Door) Start() {
+	d.keeper.wait.Go(func() {
 		var last time.Time
 		for {
 			select {
-			case <-s.keeper.woken:
-			case <-s.keeper.stop:
+			case <-d.keeper.woken:
+			case <-d.keeper.stop:
 				return
 			}
 			pause := time.NewTimer(max(keepSoon, keepEvery-time.Since(last)))
 			select {
 			case <-pause.C:
-			case <-s.keeper.stop:
+			case <-d.keeper.stop:
 				pause.Stop()
 				return
 			}
 			last = time.Now()
 			ctx, cancel := context.WithTimeout(context.Background(), keepPatience)
-			s.keep(ctx)
+			d.keep(ctx)
 			cancel()
 		}
 	})
 }
 
-// Stop writes down what is left. The handler goes on answering; what it notes
+// Stop writes down what is left. The door stays open; what it notes
 // from then on is lost.
-func (h *Handler) Stop(ctx context.Context) {
-	h.server.keeper.once.Do(func() { close(h.server.keeper.stop) })
-	h.server.keeper.wait.Wait()
+func (d *Door) Stop(ctx context.Context) {
+	d.keeper.once.Do(func() { close(d.keeper.stop) })
+	d.keeper.wait.Wait()
 	ctx, cancel := context.WithTimeout(ctx, keepPatience)
 	defer cancel()
-	h.server.keep(ctx)
+	d.keep(ctx)
 }
 
 // keep writes the notes. What cannot be written is lost, and logged: a note must
 // not hold anything up.
-func (s *server) keep(ctx context.Context) {
-	if used := s.tokens.Take(); len(used) > 0 {
-		if err := s.cfg.Store.TouchTokens(ctx, used); err != nil {
-			s.cfg.Logger.Warn("note when tokens were used", "err", err)
+func (d *Door) keep(ctx context.Context) {
+	if used := d.tokens.Take(); len(used) > 0 {
+		if err := d.cfg.Tokens.TouchTokens(ctx, used); err != nil {
+			d.cfg.Logger.Warn("note when tokens were used", "err", err)
 		}
 	}
-	list := s.refusals.Take()
+	list := d.refusals.Take()
 	if len(list) == 0 {
 		return
 	}
 	for _, r := range list {
-		s.cfg.Logger.Warn("turned away", "reason", r.Reason, "peer", peerName(r), "count", r.Count, "actor", r.Actor)
+		d.cfg.Logger.Warn("turned away", "reason", r.Reason, "peer", peerName(r), "count", r.Count, "actor", r.Actor)
 	}
-	if s.cfg.Audit == nil {
+	if d.cfg.Audit == nil {
 		return
 	}
 	records := make([]event.Audit, len(list))
 	for i, r := range list {
 		records[i] = &event.AuditRefused{Actor: r.Actor, Count: r.Count, Detail: r.Detail, Method: r.Method, Path: r.Path, Peer: peerName(r), Reason: r.Reason, Since: event.FormatTime(r.Since)}
 	}
-	if err := s.cfg.Audit.Audit(ctx, records...); err != nil {
-		s.cfg.Logger.Warn("audit who was turned away", "err", err)
+	if err := d.cfg.Audit.Audit(ctx, records...); err != nil {
+		d.cfg.Logger.Warn("audit who was turned away", "err", err)
 	}
 }
 
@@ -122,33 +121,33 @@ var audited = map[string]bool{
 	"sender_unknown": true,
 }
 
-// refused notes that the request was turned away.
-func (c *call) refused(code string) {
+// Refused notes that the request was turned away.
+func (v *Visit) Refused(code string) {
 	if !audited[code] {
 		return
 	}
-	r := gate.Refusal{Reason: code, Socket: c.local, Actor: c.who.Actor, Method: short(c.R.Method), Path: short(c.R.URL.Path)}
-	r.Peer, _ = c.peer()
+	r := gate.Refusal{Reason: code, Socket: v.local, Actor: v.Who.Actor, Method: short(v.r.Method), Path: short(v.r.URL.Path)}
+	r.Peer, _ = v.Peer()
 	switch code {
 	case "host_not_allowed":
-		r.Detail = short(c.R.Host)
+		r.Detail = short(v.r.Host)
 	case "sender_unknown":
-		r.Detail = short(c.why)
+		r.Detail = short(v.Why)
 	case "cross_origin":
-		r.Detail = short(c.R.Header.Get("Origin"))
+		r.Detail = short(v.r.Header.Get("Origin"))
 	}
-	if c.refusals.Note(r, time.Now()) {
-		c.keeper.wake()
+	if v.door.refusals.Note(r, time.Now()) {
+		v.door.keeper.wake()
 	}
 }
 
 // short bounds what a stranger sent, and does not hold on to the rest of it.
 func short(s string) string { return string([]byte(s[:min(len(s), event.MaxAuditText)])) }
 
-// audit writes a record of a change before it is made.
-func (c *call) audit(d event.Audit) error {
-	if c.cfg.Audit == nil {
+// Audit writes a record of a change before it is made.
+func (v *Visit) Audit(d event.Audit) error {
+	if v.door.cfg.Audit == nil {
 		return nil
 	}
-	return c.cfg.Audit.Audit(c.Ctx(), d)
+	return v.door.cfg.Audit.Audit(v.r.Context(), d)
 }

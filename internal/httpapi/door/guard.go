@@ -1,4 +1,4 @@
-package httpapi
+package door
 
 import (
 	"errors"
@@ -11,23 +11,6 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/problem"
 )
 
-// door is what a request passes before it is routed. local: the unix socket,
-// which no browser and no other host can reach.
-func (s *server) door(mux *http.ServeMux, local bool) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		exchange.Strict(w.Header())
-		c := s.call(w, r, local)
-		if err := c.guard(); err != nil {
-			if !local {
-				err = c.stranger(err)
-			}
-			c.fail(err)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
-}
-
 var (
 	errProxy = problem.New(problem.Forbidden, "proxy_required", "this daemon is behind a proxy (behind_proxy) and takes requests from it alone; what asks here is none of proxies")
 	errHost  = exchange.WithStatus(http.StatusMisdirectedRequest, problem.New(problem.Forbidden, "host_not_allowed",
@@ -35,21 +18,21 @@ var (
 	errQueryToken = problem.New(problem.Invalid, "token_in_query", "a token in a URL ends up in logs and histories: send it as Authorization: Bearer …, and make another one in place of this")
 )
 
-// guard holds the rules that come before routing: who asks, under which name, and
+// Guard holds the rules that come before routing: who asks, under which name, and
 // for which page.
-func (c *call) guard() error {
-	if !c.local {
-		if remote, ok := gate.Remote(c.R.RemoteAddr); ok && c.cfg.Proxies != nil && !c.cfg.Proxies.Is(remote) && !remote.IsLoopback() {
+func (v *Visit) Guard() error {
+	if !v.local {
+		if remote, ok := gate.Remote(v.r.RemoteAddr); ok && v.door.cfg.Proxies != nil && !v.door.cfg.Proxies.Is(remote) && !remote.IsLoopback() {
 			return errProxy
 		}
-		if !c.cfg.Hosts.Allows(c.R.Host) {
+		if !v.door.cfg.Hosts.Allows(v.r.Host) {
 			return errHost
 		}
 	}
-	if err := c.sameOrigin(); err != nil {
+	if err := v.sameOrigin(); err != nil {
 		return problem.New(problem.Forbidden, "cross_origin", "requests from pages of another origin are not answered here").Because(err)
 	}
-	if q := c.R.URL.RawQuery; q != "" && namesToken(q) {
+	if q := v.r.URL.RawQuery; q != "" && namesToken(q) {
 		return errQueryToken
 	}
 	return nil
@@ -61,17 +44,17 @@ var crossOrigin = http.NewCrossOriginProtection()
 // sameOrigin refuses what a browser sends for a page of another origin. Unlike
 // CrossOriginProtection, which is asked too, it looks at reads as well: a stream
 // of events is a GET.
-func (c *call) sameOrigin() error {
-	if err := crossOrigin.Check(c.R); err != nil {
+func (v *Visit) sameOrigin() error {
+	if err := crossOrigin.Check(v.r); err != nil {
 		return err
 	}
-	switch site := c.R.Header.Get("Sec-Fetch-Site"); site {
+	switch site := v.r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "same-origin", "none":
 	default:
 		return errors.New("Sec-Fetch-Site")
 	}
-	for _, origin := range c.R.Header["Origin"] {
-		if !c.cfg.Hosts.Same(origin, c.R.Host) {
+	for _, origin := range v.r.Header["Origin"] {
+		if !v.door.cfg.Hosts.Same(origin, v.r.Host) {
 			return errors.New("Origin")
 		}
 	}
@@ -93,21 +76,22 @@ func namesToken(query string) bool {
 
 var errCrowded = problem.New(problem.Limited, "too_many_requests", "limits.requests requests are being answered; try again")
 
-// begin takes a place among the requests that are answered at once. A stream or a
+// Enter takes a place among the requests that are answered at once. A stream or a
 // wait gives it back, and counts among those.
-func (c *call) begin() error {
+func (v *Visit) Enter() error {
 	select {
-	case c.requests <- struct{}{}:
-		c.inside = true
+	case v.door.requests <- struct{}{}:
+		v.inside = true
 		return nil
 	default:
 		return errCrowded
 	}
 }
 
-func (c *call) leave() {
-	if c.inside {
-		c.inside = false
-		<-c.requests
+// Leave gives the place back. It may be said again.
+func (v *Visit) Leave() {
+	if v.inside {
+		v.inside = false
+		<-v.door.requests
 	}
 }
