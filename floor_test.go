@@ -45,8 +45,14 @@ var floors = map[string]float64{
 	"internal/provider/anthropic": 7, "internal/provider/messagesstub": 7,
 	"internal/mail": 7, "internal/natsout": 7, "internal/plugin": 7, "internal/fileout": 7,
 	"internal/metrics": 7, "internal/otlp": 7, "internal/otlp/otlpstub": 7, "internal/netguard/dnsstub": 7, "internal/bus": 7,
-	// 7, the HTTP door in steps: an exchange, who may have one, what is asked, who answers, all of it
-	"internal/httpapi/exchange": 7.1, "internal/httpapi/openapi": 7.2, "internal/httpapi/door": 7.2, "internal/httpapi": 7.9,
+	// 7, the HTTP door in steps: an exchange, who is let in and what is described, a call, who answers it, all of it
+	"internal/httpapi/exchange": 7.1, "internal/httpapi/views": 7.1,
+	"internal/httpapi/door": 7.2, "internal/httpapi/openapi": 7.2,
+	"internal/httpapi/call": 7.3,
+	"internal/httpapi/logs": 7.4,
+	"internal/httpapi/sse":  7.5, "internal/httpapi/sessions": 7.5, "internal/httpapi/runs": 7.5, "internal/httpapi/deliveries": 7.5,
+	"internal/httpapi/connectors": 7.5, "internal/httpapi/admin": 7.5,
+	"internal/httpapi": 7.6,
 	// 8 wiring
 	"internal/daemon": 8, "internal/sim": 8, "internal/doctor": 8, "internal/backup": 8, "internal/httpapi/apitest": 8,
 	// 9 doors

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/gate"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/call"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 )
 
@@ -116,7 +117,7 @@ func apart(t *testing.T, strength string) {
 			paths = append(paths, bob.In(rt.Path, bob.Alias), bob.In(rt.Path, bob.Alias)+"?user_id=bob", bob.In(rt.Path, bob.Session)+"?user_id=bob")
 		}
 		for _, p := range rt.Params {
-			if p == httpapi.POwner {
+			if p == call.Owner {
 				if status, _ := send(w, &rt, rt.Path+"?user_id=bob", mine); status != http.StatusForbidden {
 					t.Errorf("%s of another user: %d", rt.ID, status)
 				}

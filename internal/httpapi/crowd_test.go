@@ -61,3 +61,28 @@ func TestCrowd(t *testing.T) {
 	w.Append(&run, &event.RunCancelled{})
 	all.Wait()
 }
+
+// One token cannot take all streams and waits: a fifth stays for others, and what it
+// gives back it may take again.
+func TestOneTokenHasAShareOfTheStreams(t *testing.T) {
+	w := apitest.New(t, func(c *httpapi.Config) { c.MaxStreams = 5 })
+	other := w.Token("admin", "")
+	s := w.Session("")
+	run := w.Submit(s.ID, "x")
+	path := "/v1/sessions/" + s.ID + "/stream?after=3"
+	for range 3 {
+		w.Follow(path).Want("synced")
+	}
+	last := w.Follow(path)
+	last.Want("synced")
+	w.Do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.Admin, nil).Want(429, "too_many_streams")
+	if r := w.Do("GET", path, w.Admin, nil).Want(429, "too_many_streams"); r.Header.Get("Retry-After") == "" {
+		t.Error("429 without Retry-After")
+	}
+	w.Do("GET", "/v1/runs/"+run.ID+"?wait=5ms", other, nil).Want(200)
+	last.Close()
+	for w.Handler.Places() > 3 {
+		w.Do("GET", "/healthz", "", nil).Want(200)
+	}
+	w.Do("GET", "/v1/runs/"+run.ID+"?wait=5ms", w.Admin, nil).Want(200)
+}

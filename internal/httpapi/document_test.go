@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,5 +63,17 @@ func TestDocument(t *testing.T) {
 		if _, err := c.Compile("d.json#/components/schemas/" + name); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What is not in the contents would stand before all else on the reference page, and
+// what nobody answers for would not stand there at all.
+func TestContents(t *testing.T) {
+	var ids []string
+	for _, op := range httpapi.Operations() {
+		ids = append(ids, op.ID)
+	}
+	if !slices.Equal(ids, httpapi.Contents) {
+		t.Errorf("the operations are\n%v, the contents\n%v", ids, httpapi.Contents)
 	}
 }

@@ -1,21 +1,11 @@
 package httpapi
 
-import (
-	"context"
-	"net/http"
-	"time"
-
-	"github.com/holdfast-dev/holdfast/internal/eventlog"
-)
+import "net/http"
 
 // What the tests of the door see beside what it exports.
 
-var (
-	POwner         = pOwner
-	ParseSeq       = parseSeq
-	LookAgain      = lookAgain
-	SenderPatience = senderPatience
-)
+// Contents is the order of the reference page.
+var Contents = contents
 
 // Pattern is that of the mux by which a request is served.
 func (h *Handler) Pattern(r *http.Request) string {
@@ -24,11 +14,4 @@ func (h *Handler) Pattern(r *http.Request) string {
 }
 
 // Places are how many streams and waits are open.
-func (h *Handler) Places() int { return h.server.streams.count() }
-
-func (h *Handler) Uploads() chan struct{} { return h.server.uploads }
-func (h *Handler) Senders() int           { return h.server.senders.Peers() }
-
-func (h *Handler) Seek(ctx context.Context, t time.Time) (eventlog.Position, error) {
-	return (&call{server: h.server}).seek(ctx, t)
-}
+func (h *Handler) Places() int { return h.calls.Places() }

@@ -1,6 +1,11 @@
 package httpapi_test
 
 import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
@@ -54,4 +59,45 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Do("GET", "/v1/runs/x", w.Admin, nil).Want(503, "stopping")
+}
+
+func TestLocalDoor(t *testing.T) {
+	w := apitest.New(t)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(w.Handler.Local())
+	srv.Listener = l
+	srv.Start()
+	defer srv.Close()
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	defer client.CloseIdleConnections()
+	send := func(token string) int {
+		req, err := http.NewRequest("GET", "http://holdfast/v1/tokens", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	if got := send(""); got != 200 {
+		t.Errorf("without a token: %d", got)
+	}
+	if got := send("hf_wrong"); got != 401 {
+		t.Errorf("with a wrong token: %d", got)
+	}
+	if got := send(w.Token("reader", "")); got != 403 {
+		t.Errorf("with a narrow token: %d", got)
+	}
 }

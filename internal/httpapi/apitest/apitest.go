@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/connectors"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
@@ -119,13 +120,13 @@ func NewDoor(t testing.TB, change ...func(*httpapi.Config)) *World {
 const HubSecret = "secret-of-the-hub"
 
 // ConnectorOf makes a connector of a user, whose sessions have no settings.
-func ConnectorOf(t testing.TB, user string, spec inbound.Spec) httpapi.Connector {
+func ConnectorOf(t testing.TB, user string, spec inbound.Spec) connectors.Connector {
 	t.Helper()
 	rules, err := inbound.Compile(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return httpapi.Connector{Rules: rules, User: user, Template: "event", Session: &api.CreateSession{},
+	return connectors.Connector{Rules: rules, User: user, Template: "event", Session: &api.CreateSession{},
 		Secrets: func(context.Context) ([]string, error) { return []string{"older", HubSecret}, nil }}
 }
 

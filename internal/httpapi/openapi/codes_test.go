@@ -18,7 +18,7 @@ import (
 )
 
 // rooms are the packages whose problems reach a client.
-var rooms = []string{"admission", "httpapi", "httpapi/door", "httpapi/exchange", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem", "slots", "secret"}
+var rooms = []string{"admission", "httpapi/admin", "httpapi/call", "httpapi/connectors", "httpapi/deliveries", "httpapi/door", "httpapi/exchange", "httpapi/logs", "httpapi/runs", "httpapi/sessions", "httpapi/sse", "netguard", "webhook", "sqlite", "daemon", "eventlog", "contract", "problem", "slots", "secret"}
 
 // elsewhere are codes that those packages give to others than clients of HTTP.
 var elsewhere = []string{"secret_not_for_host", "secret_unavailable"}

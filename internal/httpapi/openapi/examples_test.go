@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/connectors"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
@@ -81,7 +82,7 @@ func newStory(t *testing.T, ctx context.Context) *story {
 		},
 		Price: func(string) (timeline.Price, bool) { return timeline.Price{Input: 0.25, Output: 2}, true },
 		Files: oneFile{}, Secrets: apitest.SlotsOf(t, s.store), SigningKey: apitest.SigningKey,
-		Connectors: httpapi.Connectors{List: exampleConnectors(t)},
+		Connectors: connectors.Set{List: exampleConnectors(t)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -326,9 +327,9 @@ func (s *story) tell() {
 	s.call("getSession", 410, nil, "s", ses)
 }
 
-func exampleConnectors(t *testing.T) []httpapi.Connector {
+func exampleConnectors(t *testing.T) []connectors.Connector {
 	alerts := apitest.ConnectorOf(t, "default", inbound.Spec{Name: "alerts", Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Key: "{{/host}}", Text: "{{/host}}: {{/message}}"})
-	return []httpapi.Connector{alerts, apitest.ConnectorOf(t, "default", inbound.Spec{Name: "code", Kind: inbound.KindGitHub, Auth: inbound.AuthGitHub, Key: "{{thread}}"})}
+	return []connectors.Connector{alerts, apitest.ConnectorOf(t, "default", inbound.Spec{Name: "code", Kind: inbound.KindGitHub, Auth: inbound.AuthGitHub, Key: "{{thread}}"})}
 }
 
 // connectors is the part about events from outside.
