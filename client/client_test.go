@@ -24,12 +24,14 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/connectors"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 	"github.com/holdfast-dev/holdfast/internal/seal"
 	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -44,13 +46,13 @@ type daemon struct {
 }
 
 // hub makes a connector whose sessions are ann's.
-func hub(t *testing.T, name string) httpapi.Connector {
+func hub(t *testing.T, name string) connectors.Connector {
 	t.Helper()
 	rules, err := inbound.Compile(inbound.Spec{Name: name, Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Fresh: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return httpapi.Connector{Rules: rules, User: "ann", Session: &api.CreateSession{}, Secrets: func(context.Context) ([]string, error) { return []string{"of-the-hub"}, nil }}
+	return connectors.Connector{Rules: rules, User: "ann", Session: &api.CreateSession{}, Secrets: func(context.Context) ([]string, error) { return []string{"of-the-hub"}, nil }}
 }
 
 func newDaemon(t *testing.T) *daemon {
@@ -94,7 +96,7 @@ func newDaemon(t *testing.T) *daemon {
 		Metrics:    func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
 		Files:      trees{}, Secrets: slots.New(slots.Config{Store: d.store, Ring: seal.NewRing(must(seal.NewKey(rand.Reader))(t))}),
 		Routes:     []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
-		Connectors: httpapi.Connectors{List: []httpapi.Connector{hub(t, "hub-1"), hub(t, "hub-2")}},
+		Connectors: connectors.Set{List: []connectors.Connector{hub(t, "hub-1"), hub(t, "hub-2")}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
 	})
@@ -102,7 +104,7 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	for _, user := range []string{"ann", ""} {
-		text, row, err := httpapi.NewToken(rand.Reader, "t", "admin", user, time.Now())
+		text, row, err := tokens.New(rand.Reader, "t", "admin", user, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
