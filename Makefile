@@ -28,9 +28,9 @@ check: ## Vet, staticcheck, formatting, house rules
 	$(GO) test -run 'TestFloorPlan|TestPackageComments|TestNoSleep' .
 
 race: ## The race detector on rules, rooms and simulation
-	$(GO) test -race -short ./internal/canonjson ./internal/contract ./internal/event ./internal/session ./internal/outbox \
+	$(GO) test -timeout 20m -race -short ./internal/canonjson ./internal/contract ./internal/event ./internal/session ./internal/outbox \
 		./internal/workers ./internal/snapshot ./internal/admission ./internal/engine ./internal/lane ./internal/delivery ./internal/live ./internal/sim \
-		./internal/httpapi ./client ./internal/span ./internal/metrics ./internal/otlp ./internal/bus
+		./internal/httpapi/... ./internal/tokens ./client ./internal/span ./internal/metrics ./internal/otlp ./internal/bus
 
 crash: ## The crash test at length: every append boundary, and 1,000 SIGKILLs at random; writes docs/reliability.md
 	$(GO) test ./internal/daemon -run Crash -crash.boundaries=all -crash.acts=all -crash.deaths=1000 \
@@ -57,5 +57,5 @@ bench: ## Figures of speed and size, beside the floor of the machine; writes doc
 	$(GO) run -ldflags "$(LDFLAGS)" ./bench -doc docs/performance.md $(BENCHFLAGS)
 
 docs: ## Write the generated reference pages anew
-	$(GO) test ./internal/httpapi -run Descriptions -rewrite # what the reference is made of
-	$(GO) test ./internal/event ./internal/httpapi ./internal/config ./internal/cli ./internal/models ./internal/metrics -run Reference -rewrite
+	$(GO) test ./internal/httpapi/openapi -run Descriptions -rewrite # what the reference is made of
+	$(GO) test ./internal/event ./internal/httpapi/openapi ./internal/config ./internal/cli ./internal/models ./internal/metrics -run Reference -rewrite

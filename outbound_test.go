@@ -58,6 +58,7 @@ var ways = map[string]string{
 	"client":                         "the daemon that the user of the command line names",
 	"bench":                          "what is measured, on this machine",
 	"internal/demo":                  "the demo's own daemon and receiver, on this machine",
+	"internal/httpapi/apitest":       "the door of a test, on this machine",
 	"internal/provider/chatstub":     "a stand-in for tests, over a pipe",
 	"internal/provider/pieces":       "a stand-in for tests, over a reader",
 }

@@ -35,16 +35,17 @@ func busDeltas(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, two.close(ctx)) }()
-	if err := deltasBetween(two[0], two[0], b, where+", to a reader at the same node", "below 1"); err != nil {
+	if err := deltasBetween(two[0], two[0], b, "NATS, to a reader at the same node", "below 1", where); err != nil {
 		return err
 	}
-	return deltasBetween(two[0], two[1], b, where+", to a reader at another node", "below 5")
+	return deltasBetween(two[0], two[1], b, "NATS, to a reader at another node", "below 5", where)
 }
 
-// startNATS gives the address of a server that is there, or starts one.
+// startNATS gives the address of a server that is there, or starts one; where
+// says so in a note.
 func (b *bench) startNATS() (url, where string, end func(), err error) {
 	if conn, err := net.DialTimeout("tcp", b.nats, time.Second); err == nil {
-		return "nats://" + b.nats, "NATS", func() {}, conn.Close()
+		return "nats://" + b.nats, "", func() {}, conn.Close()
 	}
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {
@@ -56,5 +57,5 @@ func (b *bench) startNATS() (url, where string, end func(), err error) {
 		end()
 		return "", "", nil, errors.New("NATS does not start")
 	}
-	return s.ClientURL(), "NATS in this process", end, nil
+	return s.ClientURL(), "; the server is in this process", end, nil
 }

@@ -17,8 +17,21 @@ import (
 // process of its own.
 const childArg = "child-daemon"
 
-// child serves until its input ends. A route and more lines of configuration may
-// be given.
+// isChild says whether the program was such a daemon. Then it is over.
+func isChild() bool {
+	if len(os.Args) != 5 || os.Args[1] != childArg {
+		return false
+	}
+	if err := child(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench child:", err)
+		os.Exit(1)
+	}
+	return true
+}
+
+// child serves until its input ends, and answers each line of it with the processor
+// time that it has used, in nanoseconds. A route and more lines of configuration
+// may be given.
 func child(dir, route, more string) error {
 	ctx := context.Background()
 	p := oneStep()
@@ -39,7 +52,9 @@ func child(dir, route, more string) error {
 	}
 	dm.Serve(l, false)
 	fmt.Println(l.Addr())
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		fmt.Println(cpuTime().Nanoseconds())
+	}
 	return dm.Stop(ctx)
 }
 
@@ -47,7 +62,8 @@ func child(dir, route, more string) error {
 type node struct {
 	*caller
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
+	out   *bufio.Reader
 	addr  string
 	took  time.Duration // from the start of the process until it was ready
 }
@@ -75,7 +91,8 @@ func startNodeWith(dir string, p play) (*node, error) {
 	if err := n.cmd.Start(); err != nil {
 		return nil, err
 	}
-	line, err := bufio.NewReader(out).ReadString('\n')
+	n.out = bufio.NewReader(out)
+	line, err := n.out.ReadString('\n')
 	if err != nil {
 		return nil, fmt.Errorf("the daemon did not start: %w", err)
 	}
@@ -87,6 +104,19 @@ func startNodeWith(dir string, p play) (*node, error) {
 	}
 	n.took = time.Since(begin)
 	return n, nil
+}
+
+// cpu is the processor time that the process has used so far. One at a time may ask.
+func (n *node) cpu() (time.Duration, error) {
+	if _, err := io.WriteString(n.stdin, "cpu\n"); err != nil {
+		return 0, err
+	}
+	line, err := n.out.ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	ns, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+	return time.Duration(ns), err
 }
 
 func (n *node) stop() error {

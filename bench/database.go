@@ -26,13 +26,16 @@ type database struct {
 	conn   *pgx.Conn
 }
 
+// noDatabase is the row of a section that could not be measured.
+const noDatabase = "no PostgreSQL"
+
 // openDatabase makes a schema. Nil, and a row that says so: there is no PostgreSQL.
 func (b *bench) openDatabase(ctx context.Context) (*database, error) {
 	brief, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(brief, b.database)
 	if err != nil {
-		b.skip("no PostgreSQL", "nothing is measured here; -database names one")
+		b.skip(noDatabase, "nothing is measured here; -database names one")
 		fmt.Fprintln(os.Stderr, "bench: no PostgreSQL:", err)
 		return nil, nil
 	}
@@ -41,7 +44,11 @@ func (b *bench) openDatabase(ctx context.Context) (*database, error) {
 	if _, err := conn.Exec(ctx, "CREATE SCHEMA "+d.schema); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
-	if d.url, err = withParams(b.database, map[string]string{"search_path": d.schema, "application_name": d.name}); err != nil {
+	more := map[string]string{"search_path": d.schema, "application_name": d.name}
+	if b.n.conns > 0 {
+		more["pool_max_conns"] = fmt.Sprint(b.n.conns)
+	}
+	if d.url, err = withParams(b.database, more); err != nil {
 		return nil, errors.Join(err, d.drop(ctx))
 	}
 	return d, os.Setenv(d.env, d.url)

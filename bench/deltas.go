@@ -29,12 +29,12 @@ func deltas(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close(ctx)) }()
-	return deltasBetween(h, h, b, "byte of the provider to subscriber", "below 1")
+	return deltasBetween(h, h, b, "byte of the provider to subscriber", "below 1", "")
 }
 
-func deltasBetween(h, reads *house, b *bench, name, target string) error {
+func deltasBetween(h, reads *house, b *bench, name, target, where string) error {
 	for _, n := range []int{1, 16} {
-		if err := deltasOf(h, reads, b, n, name, target); err != nil {
+		if err := deltasOf(h, reads, b, n, name, target, where); err != nil {
 			return err
 		}
 	}
@@ -43,7 +43,7 @@ func deltasBetween(h, reads *house, b *bench, name, target string) error {
 
 // deltasOf measures n sessions at once, each with one reader. h works on them;
 // they are read at another daemon, or at the same.
-func deltasOf(h, reads *house, b *bench, n int, name, target string) error {
+func deltasOf(h, reads *house, b *bench, n int, name, target, where string) error {
 	sessions := make([]string, n)
 	for i := range sessions {
 		var err error
@@ -78,7 +78,7 @@ func deltasOf(h, reads *house, b *bench, n int, name, target string) error {
 	if len(all) == 0 {
 		return errors.New("no delta came")
 	}
-	note := fmt.Sprintf("%d of %d pieces, 2 ms apart", len(all), n*b.n.deltas)
+	note := fmt.Sprintf("%d of %d pieces, 2 ms apart%s", len(all), n*b.n.deltas, where)
 	if n > 1 {
 		target = ""
 	}

@@ -24,10 +24,9 @@ const (
 	runsEach  = 10
 	eventsOf  = 20
 	perUser   = 100
-	perAppend = 100  // sessions in one append
-	fillers   = 8    // appends at once
-	reads     = 1000 // of each kind, behind a tenth as many that do not count
-	inUse     = 100  // sessions that are read again and again
+	perAppend = 100 // sessions in one append
+	fillers   = 8   // appends at once
+	inUse     = 100 // sessions that are read again and again
 )
 
 // large measures append, read and list beside a log of very many events, over
@@ -172,7 +171,7 @@ func compare(ctx context.Context, b *bench, kind string, open func(name string) 
 // weather: before is not measured.
 func (b *bench) inTurn(name, target string, before, do func(i int) error) error {
 	var times [2][]time.Duration
-	for n := range reads + reads/10 {
+	for n := range b.n.reads + b.n.reads/10 {
 		for i := range times {
 			if err := before(i); err != nil {
 				return err
@@ -181,7 +180,7 @@ func (b *bench) inTurn(name, target string, before, do func(i int) error) error 
 			if err := do(i); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			if n >= reads/10 {
+			if n >= b.n.reads/10 {
 				times[i] = append(times[i], time.Since(begin))
 			}
 		}

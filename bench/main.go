@@ -9,6 +9,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -66,6 +68,7 @@ type bench struct {
 	dir string        // of the section
 	d   time.Duration // how long a rate is measured
 	n   sizes
+	out io.Writer // of the table, as it grows
 
 	database string // URL of PostgreSQL
 	nats     string // address of a NATS server; where there is none one is started
@@ -76,28 +79,13 @@ type bench struct {
 	results []result
 }
 
-// sizes are how many of what there are.
-type sizes struct {
-	runs        int
-	events      int
-	unfinished  int
-	idle        int
-	subscribers int
-	deltas      int
-	clients     []int
-	takeovers   int
-	moved       int
-	owned       int
-	large       int
-	beside      int
-	deliveries  int
-	queued      int
-}
-
 // row adds a figure and prints it.
 func (b *bench) row(name string, value float64, unit, target, note string) {
 	b.add(result{Section: b.section, Name: name, Value: value, Unit: unit, Target: target, Note: note})
 }
+
+// unknownHere is the note of a figure that this system does not have.
+const unknownHere = "not known on this system"
 
 // skip says why there is no figure.
 func (b *bench) skip(name, note string) {
@@ -106,7 +94,7 @@ func (b *bench) skip(name, note string) {
 
 func (b *bench) add(r result) {
 	b.results = append(b.results, r)
-	fmt.Printf("| %-58s | %12s | %-9s | %-12s | %s |\n", r.Name, r.figure(), r.Unit, r.Target, r.Note)
+	fmt.Fprintf(b.out, "| %-58s | %12s | %-9s | %-12s | %s |\n", r.Name, r.figure(), r.Unit, r.Target, r.Note)
 }
 
 func (r *result) figure() string {
@@ -117,24 +105,20 @@ func (r *result) figure() string {
 }
 
 func figure(v float64) string {
-	switch {
-	case v >= 100:
+	switch size := math.Abs(v); {
+	case size >= 100:
 		return fmt.Sprintf("%.0f", v)
-	case v >= 1:
+	case size >= 1:
 		return fmt.Sprintf("%.2f", v)
 	}
 	return fmt.Sprintf("%.3f", v)
 }
 
 func main() {
-	if len(os.Args) == 5 && os.Args[1] == childArg {
-		if err := child(os.Args[2], os.Args[3], os.Args[4]); err != nil {
-			fmt.Fprintln(os.Stderr, "bench child:", err)
-			os.Exit(1)
-		}
+	if isChild() {
 		return
 	}
-	var b bench
+	b := bench{out: os.Stdout}
 	flag.DurationVar(&b.d, "for", 3*time.Second, "how long each rate is measured")
 	flag.IntVar(&b.n.runs, "runs", 10_000, "history: past runs of the session")
 	flag.IntVar(&b.n.events, "events", 1_000_000, "history: events of the long log")
@@ -147,8 +131,11 @@ func main() {
 	flag.IntVar(&b.n.owned, "owned", 100_000, "ownership: sessions of a node that beats")
 	flag.IntVar(&b.n.large, "large", 1_000_000, "large: events of the long log; 0: none is made, 10000000: some minutes and 10 GB")
 	flag.IntVar(&b.n.beside, "beside", 20_000, "large: events of the short log; 20000 is the least for full lists")
+	flag.IntVar(&b.n.reads, "reads", 1000, "large: reads of each kind, behind a tenth as many that do not count")
+	flag.IntVar(&b.n.stored, "stored", 200, "storage: one-step runs; half as many of five turns, a quarter with long answers")
 	flag.IntVar(&b.n.deliveries, "deliveries", 30_000, "deliveries: webhooks of a rate")
 	flag.IntVar(&b.n.queued, "queued", 1_000_000, "deliveries: of the long queue")
+	flag.IntVar(&b.n.pairs, "pairs", 20, "deliveries: pairs of windows in which a target answers and hangs")
 	flag.StringVar(&b.database, "database", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", "a PostgreSQL database, where schemas are made and dropped")
 	flag.StringVar(&b.nats, "nats", "127.0.0.1:4222", "bus: a NATS server; where there is none one is started in this process")
 	var names []string
@@ -171,10 +158,7 @@ func main() {
 		os.Exit(2)
 	}
 	if *short {
-		b.d = time.Second
-		b.n.runs, b.n.events, b.n.unfinished, b.n.idle, b.n.subscribers, b.n.deltas = 500, 50_000, 1000, 5000, 1000, 500
-		b.n.deliveries, b.n.queued = 6000, min(b.n.queued, 100_000)
-		b.n.takeovers, b.n.moved, b.n.owned, b.n.large = 4, 200, 5000, min(b.n.large, 1_000_000)
+		b.short()
 	}
 	began := loadNow()
 	if err := profiled(*profile, func() error { return run(&b, *dir, *only, *out) }); err != nil {
@@ -245,12 +229,8 @@ func run(b *bench, dir, only, out string) error {
 		if wanted != nil && !slices.Contains(wanted, s.name) {
 			continue
 		}
-		b.section, b.dir = s.name, filepath.Join(dir, s.name)
-		if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		if err := b.measureSection(context.Background(), s, dir); err != nil {
 			return err
-		}
-		if err := s.run(context.Background(), b); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	if out == "" {
@@ -261,6 +241,18 @@ func run(b *bench, dir, only, out string) error {
 		return err
 	}
 	return os.WriteFile(out, append(text, '\n'), 0o644)
+}
+
+// measureSection measures one subject in a directory of its own.
+func (b *bench) measureSection(ctx context.Context, s section, dir string) error {
+	b.section, b.dir = s.name, filepath.Join(dir, s.name)
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return err
+	}
+	if err := s.run(ctx, b); err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return nil
 }
 
 // rate is how fast something went, and what one took.
@@ -291,7 +283,7 @@ func (b *bench) measure(what string, n int, do func(worker, call int) error) (p5
 	return r.p50, r.second, nil
 }
 
-// timed calls do from n goroutines for a while.
+// timed calls do from n goroutines for a while, and once at least.
 func (b *bench) timed(d time.Duration, n int, do func(worker, call int) error) (rate, error) {
 	served := func() time.Duration { return 0 }
 	if b.server != nil {
@@ -308,7 +300,7 @@ func (b *bench) timed(d time.Duration, n int, do func(worker, call int) error) (
 	)
 	for w := range n {
 		wg.Go(func() {
-			for call := 0; time.Now().Before(until) && fail.Load() == nil; call++ {
+			for call := 0; (call == 0 || time.Now().Before(until)) && fail.Load() == nil; call++ {
 				t := time.Now()
 				if err := do(w, call); err != nil {
 					fail.CompareAndSwap(nil, &err)

@@ -18,6 +18,7 @@ func TestPage(t *testing.T) {
 		{Section: "runs", Name: "b", Value: 2.51, Target: "at most 2.5"},
 		{Section: "delta", Name: "c", Value: 1, Target: "below 1"},
 		{Section: "delta", Name: "d", Value: 1, Target: "about 1"},
+		{Section: "delta", Name: "e", Value: -6.538, Target: "below 5"},
 	}}
 	for range 2 {
 		if err := b.page(file, "0.10", "2.00"); err != nil {
@@ -30,7 +31,7 @@ func TestPage(t *testing.T) {
 	}
 	got := string(text)
 	for _, want := range []string{"before\n" + pageBegin, pageEnd + "\nafter\n", "| a | 2000 |  | at least 2000 | yes |", "| b | 2.51 |  | at most 2.5 | **no** |",
-		"| c | 1.00 |  | below 1 | **no** |", "| d | 1.00 |  | about 1 |  |", "0.10 at the start and 2.00 at the end"} {
+		"| c | 1.00 |  | below 1 | **no** |", "| d | 1.00 |  | about 1 |  |", "| e | -6.54 |  | below 5 | yes |", "0.10 at the start and 2.00 at the end"} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("%q is not there once:\n%s", want, got)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func postgresRuns(ctx context.Context, b *bench) (err error) {
 		b.server = nil
 		err = errors.Join(err, d.drop(ctx))
 	}()
-	for _, n := range []int{1, 64} {
+	for _, n := range []int{1, cmp.Or(b.n.conns, 64)} {
 		if err := inserts(ctx, b, d, n); err != nil {
 			return err
 		}
@@ -134,7 +135,8 @@ func oneAndThree(ctx context.Context, b *bench, one nodes) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.drop(ctx)) }()
 	// A server has a hundred connections if nobody said otherwise.
-	if d.url, err = withParams(d.url, map[string]string{"pool_max_conns": "8"}); err != nil {
+	conns := cmp.Or(b.n.conns, 8)
+	if d.url, err = withParams(d.url, map[string]string{"pool_max_conns": fmt.Sprint(conns)}); err != nil {
 		return err
 	}
 	if err := os.Setenv(d.env, d.url); err != nil {
@@ -171,7 +173,7 @@ func oneAndThree(ctx context.Context, b *bench, one nodes) (err error) {
 	}
 	single, all := rates[0][rounds/2], rates[1][rounds/2]
 	b.row("64 clients at one node", single.second, "a second", "", fmt.Sprintf("median of %d, in turn with the next; %s", rounds, single))
-	b.row("64 clients at three nodes of one database", all.second, "a second", "", "three daemons in this process, 8 connections each; "+all.String())
+	b.row("64 clients at three nodes of one database", all.second, "a second", "", fmt.Sprintf("three daemons in this process, %d connections each; %s", conns, all))
 	b.row("three nodes over one", all.second/single.second, "times", "at least 1", fmt.Sprintf("of the medians; all of it on %d cores", runtime.NumCPU()))
 	return nil
 }

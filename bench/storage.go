@@ -25,9 +25,9 @@ func storage(ctx context.Context, b *bench) error {
 		play               play
 		runs               int
 	}{
-		{"a one-step run", "one", `{}`, oneStep(), 200},
-		{"a five-turn run", "five", `{"tools":["look","note"]}`, fiveTurns(), 100},
-		{"a run with an answer of 1,000 tokens", "tokens", `{}`, long, 50},
+		{"a one-step run", "one", `{}`, oneStep(), b.n.stored},
+		{"a five-turn run", "five", `{"tools":["look","note"]}`, fiveTurns(), b.n.stored / 2},
+		{"a run with an answer of 1,000 tokens", "tokens", `{}`, long, b.n.stored / 4},
 	} {
 		d, err := leaves(ctx, filepath.Join(b.dir, x.dir), x.play, x.session, x.runs)
 		if err != nil {
@@ -41,6 +41,8 @@ func storage(ctx context.Context, b *bench) error {
 		b.row(x.name+": bytes of the database", d.file/n, "B", "", "with derived rows and indices, at rest")
 		if d.written > 0 {
 			b.row(x.name+": bytes written to the disk", d.written/n, "B", "", "with the write-ahead log; pages of 4 KiB")
+		} else {
+			b.skip(x.name+": bytes written to the disk", unknownHere)
 		}
 		if x.dir == "tokens" {
 			b.row("a token of it: bytes in the log and its blobs", d.content/n/tokens, "B", "", "four letters; deltas are not stored")
@@ -61,18 +63,19 @@ func (u use) sub(v use) use {
 // leaves says what so many runs of one session, one after the other, add.
 func leaves(ctx context.Context, dir string, p play, session string, runs int) (use, error) {
 	var before use
-	for _, n := range []int{20, runs} { // the first ones make the pages that every database has
+	for i, n := range []int{20, runs} { // the first ones make the pages that every database has
+		counts := i == 1
 		h, err := openHouseWith(ctx, dir, p)
 		if err != nil {
 			return use{}, err
 		}
-		if n == runs {
+		if counts {
 			if before, err = diskUse(h, dir); err != nil {
 				return use{}, errors.Join(err, h.close(ctx))
 			}
 		}
 		id, err := h.session(session)
-		for i := 0; i < n && err == nil; i++ {
+		for left := n; left > 0 && err == nil; left-- {
 			err = h.run(id)
 		}
 		var after use
@@ -82,7 +85,7 @@ func leaves(ctx context.Context, dir string, p play, session string, runs int) (
 		if err = errors.Join(err, h.close(ctx)); err != nil {
 			return use{}, err
 		}
-		if n == runs {
+		if counts {
 			after.file = fileSize(dir)
 			return after.sub(before), nil
 		}

@@ -60,7 +60,7 @@ func subscribers(ctx context.Context, b *bench) error {
 		}
 		each = append(each, time.Since(begin))
 	}
-	b.row("a run while each session has its reader", ms(quantile(each, .5)), "ms", "", "p50 of 300, one after the other")
+	b.row("a run while each session has its reader", ms(quantile(each, .5)), "ms", "", fmt.Sprintf("p50 of %d, one after the other", len(each)))
 	b.row("memory of the daemon at most", n.memory(true), "MiB", "", "")
 	group.close()
 	return n.stop()

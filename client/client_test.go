@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -23,11 +24,14 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/connectors"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/provider/chatstub"
 	"github.com/holdfast-dev/holdfast/internal/seal"
 	"github.com/holdfast-dev/holdfast/internal/slots"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 	"github.com/holdfast-dev/holdfast/internal/tool"
 )
 
@@ -42,13 +46,13 @@ type daemon struct {
 }
 
 // hub makes a connector whose sessions are ann's.
-func hub(t *testing.T, name string) httpapi.Connector {
+func hub(t *testing.T, name string) connectors.Connector {
 	t.Helper()
 	rules, err := inbound.Compile(inbound.Spec{Name: name, Kind: inbound.KindJSON, Auth: inbound.AuthBearer, EventPointer: "/id", Fresh: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return httpapi.Connector{Rules: rules, User: "ann", Session: &api.CreateSession{}, Secrets: func(context.Context) ([]string, error) { return []string{"of-the-hub"}, nil }}
+	return connectors.Connector{Rules: rules, User: "ann", Session: &api.CreateSession{}, Secrets: func(context.Context) ([]string, error) { return []string{"of-the-hub"}, nil }}
 }
 
 func newDaemon(t *testing.T) *daemon {
@@ -92,7 +96,7 @@ func newDaemon(t *testing.T) *daemon {
 		Metrics:    func() ([]byte, error) { return []byte("holdfast_up 1\n"), nil },
 		Files:      trees{}, Secrets: slots.New(slots.Config{Store: d.store, Ring: seal.NewRing(must(seal.NewKey(rand.Reader))(t))}),
 		Routes:     []api.Route{{Name: "main", Provider: "p"}, {Name: "other", Provider: "p"}},
-		Connectors: httpapi.Connectors{List: []httpapi.Connector{hub(t, "hub-1"), hub(t, "hub-2")}},
+		Connectors: connectors.Set{List: []connectors.Connector{hub(t, "hub-1"), hub(t, "hub-2")}},
 		Tools: []api.Tool{{Name: "look", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")},
 			{Name: "see", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}},
 	})
@@ -100,7 +104,7 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	for _, user := range []string{"ann", ""} {
-		text, row, err := httpapi.NewToken(rand.Reader, "t", "admin", user, time.Now())
+		text, row, err := tokens.New(rand.Reader, "t", "admin", user, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -565,19 +569,23 @@ func TestStreamIsCut(t *testing.T) {
 
 // A connection that says nothing is given up, and no more often than is bounded.
 func TestSilentStream(t *testing.T) {
-	tries := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tries++
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	defer srv.Close()
-	c := must(client.New(srv.URL, "", client.WithIdle(300*time.Millisecond), client.WithRetry(2, atOnce)))(t)
-	err := c.StreamSession(t.Context(), "s", 0, func(client.Message) error { return nil })
-	if !errors.Is(err, client.ErrUnreachable) || tries != 3 {
-		t.Errorf("%d tries: %v", tries, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		p := chatstub.NewPipe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			tries++
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}))
+		defer p.Shutdown()
+		const idle = 30 * time.Second
+		c := must(client.New("http://daemon.test", "", client.WithHTTPClient(p.Client()), client.WithIdle(idle), client.WithRetry(2, atOnce)))(t)
+		began := time.Now()
+		err := c.StreamSession(t.Context(), "s", 0, func(client.Message) error { return nil })
+		if took := time.Since(began); !errors.Is(err, client.ErrUnreachable) || tries != 3 || took != 3*idle {
+			t.Errorf("%d tries in %s: %v", tries, took, err)
+		}
+	})
 }
 
 func TestWaitComesAgain(t *testing.T) {
@@ -646,14 +654,8 @@ func TestReadsComeAgain(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	c := must(client.New("http://"+addr, "hf_secret", client.WithRetry(2, atOnce)))(t)
-	_, err = c.Wait(t.Context(), "r")
+	c := must(client.New("http://127.0.0.1:1", "hf_secret", client.WithRetry(2, atOnce)))(t)
+	_, err := c.Wait(t.Context(), "r")
 	if !errors.Is(err, client.ErrUnreachable) || strings.Contains(err.Error(), "hf_secret") {
 		t.Error(err)
 	}

@@ -145,10 +145,10 @@ func (b *Bus) take(m *nats.Msg) {
 		b.cfg.Hub.Lost(s)
 		return
 	}
+	b.received.Add(uint64(len(deltas))) // first: who has seen one finds it counted
 	for i := range deltas {
 		b.cfg.Hub.Deliver(s, deltas[i])
 	}
-	b.received.Add(uint64(len(deltas)))
 	if lost {
 		b.cfg.Hub.Lost(s)
 	}

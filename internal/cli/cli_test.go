@@ -2,9 +2,7 @@ package cli
 
 import (
 	"database/sql"
-	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,11 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-dev/holdfast/internal/dirlock"
-	"github.com/holdfast-dev/holdfast/internal/diskfs"
-	"github.com/holdfast-dev/holdfast/internal/postgres"
-	"github.com/holdfast-dev/holdfast/internal/sqlite"
-	"github.com/holdfast-dev/holdfast/internal/storecore"
+	"github.com/holdfast-dev/holdfast/internal/cli/console"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the generated pages anew")
@@ -72,8 +66,7 @@ func TestReference(t *testing.T) {
 		"the text on standard error: the daemon's own, or one made here, with the codes `usage`, `configuration_missing`,\n" +
 		"`configuration_invalid`, `data_dir_missing`, `data_dir_locked`, `data_dir_network`, `data_dir_newer`, `data_dir_older`, `database_missing`,\n" +
 		"`unreachable`, `interrupted`, `demo_failed` and `failed`. A run that failed and a verification with findings are results, not errors.\n")
-	a := &app{}
-	describe(&b, a.root())
+	describe(&b, root(&console.App{}))
 	path := filepath.Join("..", "..", "docs", "reference", "cli.md")
 	if *rewrite {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
@@ -105,29 +98,5 @@ func describe(b *strings.Builder, c *cobra.Command) {
 		if !sub.Hidden {
 			describe(b, sub)
 		}
-	}
-}
-
-// Why a data directory is refused is told by a code.
-func TestOpened(t *testing.T) {
-	for code, err := range map[string]error{
-		"data_dir_network": &diskfs.NetworkError{Dir: "/mnt/x", Kind: "nfs"},
-		"data_dir_newer":   &sqlite.NewerError{What: "tables", Found: 9, Known: 3, Copy: "data directory"},
-		"database_newer":   &postgres.NewerError{NewerError: storecore.NewerError{What: "tables", Found: 9, Known: 3, Copy: "database"}},
-		"database_unfit":   &postgres.SetupError{Text: "too old"},
-		"data_dir_locked":  &dirlock.Error{Dir: "/x", PID: 7},
-	} {
-		e := (*exitError)(nil)
-		if got := opened(fmt.Errorf("open store: %w", err)); !errors.As(got, &e) || e.code != code || e.exit != exitRefused || e.msg != err.Error() {
-			t.Errorf("%s: %v", code, got)
-		}
-	}
-	e := (*exitError)(nil)
-	if got := opened(fmt.Errorf("open store: %w", &postgres.UnreachableError{At: "db:5432", Why: "gone"})); !errors.As(got, &e) || e.code != "database_unreachable" ||
-		e.exit != exitUnreachable || e.msg != "PostgreSQL at db:5432 cannot be reached: gone" {
-		t.Errorf("%+v", got)
-	}
-	if err := errors.New("else"); opened(err) != err {
-		t.Error("another error was changed")
 	}
 }

@@ -254,9 +254,9 @@ func (s *scan) until(what string, f func() bool) {
 	s.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(60 * time.Second); !f(); <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); !f(); <-tick.C {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("in a minute not: %s\n%s", what, s.seen.bytes())
+			s.t.Fatalf("in two minutes not: %s\n%s", what, s.seen.bytes())
 		}
 	}
 }
@@ -527,7 +527,7 @@ func (s *scan) refuses(word string, env ...string) {
 func TestNoSecretIsSeenInACluster(t *testing.T) {
 	t.Parallel() // its time is waits for a model's next attempt
 	database := storetest.Database(t)
-	s, env, signing := newScan(t, "database_url: {env: SCAN_DATABASE}\nbus_url: {env: SCAN_BUS}\nstore: {wait: 1s}\n")
+	s, env, signing := newScan(t, "database_url: {env: SCAN_DATABASE}\nbus_url: {env: SCAN_BUS}\nstore: {wait: 5s}\n")
 	u, err := url.Parse(database)
 	if err != nil {
 		t.Fatal(err)

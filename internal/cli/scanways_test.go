@@ -42,7 +42,7 @@ type ways struct {
 // teller is a plugin that says what it was handed in several ways.
 const teller = `#!/bin/sh
 line=$(cat)
-printf '%s' "$line" > "$0.got"
+printf '%s' "$line" >> "$0.got"
 printf '%s\n' "$line" >&2
 printf '%s' "$line" | base64 -w0 >&2
 token=$(printf '%s' "$line" | sed 's/.*"token":"\(.*\)"}}$/\1/')
@@ -157,7 +157,7 @@ func (s *scan) letter(c net.Conn, conf *tls.Config, password string) {
 func (s *scan) visit(w *ways) {
 	t := s.t
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s.mu.Lock()
 	s.calm = true // the vendor answers

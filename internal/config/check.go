@@ -224,6 +224,9 @@ func (c *Config) checkRoutes() *Error {
 	if len(c.Routes) == 0 {
 		return mistake("routes", "at least one route to a model is needed")
 	}
+	if err := c.ModelRetries.check("model_retries"); err != nil {
+		return err
+	}
 	for _, name := range sorted(c.Routes) {
 		r, path := c.Routes[name], "routes."+name
 		if !nameForm.MatchString(name) {
@@ -254,6 +257,9 @@ func (c *Config) checkRoutes() *Error {
 			if err := c.checkRef(path+".api_key", *r.APIKey, true); err != nil {
 				return err
 			}
+		}
+		if err := r.Retries.check(path + ".retries"); err != nil {
+			return err
 		}
 		if r.Price != nil {
 			if err := checkPrice(path+".price", r.Price); err != nil {

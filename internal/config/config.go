@@ -74,6 +74,8 @@ type Config struct {
 	// Compaction keeps conversations within the windows of their models: a
 	// summary takes the place of what is older. The log keeps everything.
 	Compaction Compaction `yaml:"compaction"`
+	// ModelRetries are those of routes that do not say otherwise.
+	ModelRetries Retries `yaml:"model_retries"`
 	// Files is about snapshots of workspaces, by which a step names the files
 	// that it changed.
 	Files Files `yaml:"files"`
@@ -144,6 +146,9 @@ type Route struct {
 	FirstByte Duration `yaml:"first_byte"`
 	// Idle bounds the wait between two pieces of an answer. Default 2m.
 	Idle Duration `yaml:"idle"`
+	// Retries are those of this route, member by member in the place of
+	// model_retries.
+	Retries Retries `yaml:"retries"`
 	// SendSessionID tells the vendor which session a request is of, in headers
 	// and as the key of its cache of prompts. With false nothing of the session
 	// goes out, and such caches hit less often. Default true.

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"errors"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 )
 
 // natsServer starts a server on loopback.
-func natsServer(t *testing.T) string {
+func natsServer(t *testing.T) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {
@@ -29,7 +30,7 @@ func natsServer(t *testing.T) string {
 	if !s.ReadyForConnections(20 * time.Second) {
 		t.Fatal("the server does not start")
 	}
-	return s.ClientURL()
+	return s
 }
 
 // eventually waits for something that comes by itself.
@@ -37,7 +38,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+	for end := time.Now().Add(*patience); !ok(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("%s: not in time", what)
 		}
@@ -71,7 +72,8 @@ func TestBusComesLater(t *testing.T) {
 	if !metrics("holdfast_bus_configured 1") || !metrics("holdfast_bus_connected 0") {
 		t.Error("the metrics do not say that the bus is away")
 	}
-	url := natsServer(t)
+	broker := natsServer(t)
+	url := broker.ClientURL()
 	t.Setenv("HF_TEST_BUS", url)
 	eventually(t, "connected", func() bool { return metrics("holdfast_bus_connected 1") })
 
@@ -84,7 +86,13 @@ func TestBusComesLater(t *testing.T) {
 	defer other.Close()
 	sub := hub.Subscribe(event.SessionID(session).Stream())
 	defer sub.Close()
-	eventually(t, "subscribed", func() bool { return other.Stats().Subjects == 1 && metrics("holdfast_bus_peers 1") })
+	eventually(t, "known to each other", func() bool { return metrics("holdfast_bus_peers 1") })
+	eventually(t, "subscribed, as the server knows", func() bool { // else the daemon is told that nobody is there, and begins later
+		all, err := broker.Connz(&server.ConnzOptions{Subscriptions: true})
+		return err == nil && slices.ContainsFunc(all.Conns, func(c *server.ConnInfo) bool {
+			return slices.ContainsFunc(c.Subs, func(subject string) bool { return strings.HasSuffix(subject, "."+session) })
+		})
+	})
 	run := h.submit(session, &api.SubmitRun{Content: api.Text("go")})
 	var text string
 	number := int64(0)

@@ -79,7 +79,7 @@ func TestClusterClock(t *testing.T) {
 			c.completes(right, two.ID)
 
 			c.delivered(right, 2)
-			c.nodes[right].stop(c.nodes[right].life(), 15*time.Second) // what comes now is for the other
+			c.nodes[right].stop(c.nodes[right].life()) // what comes now is for the other
 			c.session(wrong, "retried")
 			began := time.Now()
 			three := c.submit(wrong, "retried", 23)

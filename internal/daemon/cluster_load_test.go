@@ -220,10 +220,17 @@ func TestClusterDrain(t *testing.T) {
 	t.Parallel()
 	const n, held = 20, 1000
 	c := newCluster(t, 2, func(_ int, _ *world, m map[string]any) {
-		m["shutdown"] = map[string]any{"drain": "20s"}
-		m["lease"] = map[string]any{"ttl": "1m"} // whoever waits for one comes too late
+		m["shutdown"] = map[string]any{"drain": "2m"}
+		m["lease"] = map[string]any{"ttl": "10m"} // whoever waits for one comes too late
 	})
+	told := make(chan struct{}) // the node knows that it is to stop
 	a := c.asks(func(order int) bool { return order == held }, func(_, step int, _ chatstub.Request) chatstub.Reply {
+		if step == 0 { // else what is quick is at its end before
+			select {
+			case <-told:
+			case <-c.w.hung:
+			}
+		}
 		if step < 3 {
 			return chatstub.Reply{Delay: 300 * time.Millisecond, Calls: []chatstub.Call{{Name: "lookup", Arguments: fmt.Sprintf(`{"order":%d}`, step)}}}
 		}
@@ -235,6 +242,8 @@ func TestClusterDrain(t *testing.T) {
 	c.begin(1)
 	l := c.nodes[0].life()
 	c.signal(0, syscall.SIGTERM)
+	c.until("it drains", func() bool { return slices.ContainsFunc(c.leases(1), func(n api.Node) bool { return n.Draining }) })
+	close(told)
 	c.end(1, runs[1:])
 	if l.over(c.nodes[0]) {
 		t.Error("C48: the node was gone before its work had been given away")
@@ -278,10 +287,11 @@ func TestClusterRoots(t *testing.T) {
 		m["tools"].(map[string]any)["desk"].(map[string]any)["root"] = fmt.Sprintf("work-%d", i)
 	})
 	a := c.asks(func(order int) bool { return order < 50 }, storyAnswer)
-	c.start()
+	c.begin(0)
 	c.session(0, "rooted")
 	run := c.submit(0, "rooted", 41)
 	c.until("the model is asked", func() bool { return a.count(41) == 1 })
+	c.begin(1) // not before: it might have been the first to take the run, and with its own root
 	victim := c.leaseOf(1, 0)
 	c.nodes[0].kill(c.nodes[0].life())
 	c.until("the lease has ended", func() bool { return !c.nodeOf(1, victim).Alive })

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -166,7 +165,7 @@ func TestClusterC46(t *testing.T) {
 				t.Fatal("A does not answer")
 			}
 			// A lives on: alone, it takes what is new.
-			c.nodes[b].stop(c.nodes[b].life(), 15*time.Second)
+			c.nodes[b].stop(c.nodes[b].life())
 			c.session(a, "next")
 			c.completes(a, c.submit(a, "next", orderLast+1).ID)
 			c.delivered(a, 2)

@@ -121,7 +121,7 @@ func TestClusterC53(t *testing.T) {
 		c.completes(1, id)
 	}
 	for i, k := range c.nodes {
-		k.stop(k.life(), 15*time.Second)
+		k.stop(k.life())
 		c.begin(i)
 	}
 	if again := ids(2, "k-1"); fmt.Sprint(keysOf(again)) != fmt.Sprint(keysOf(first)) {

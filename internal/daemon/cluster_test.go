@@ -264,7 +264,7 @@ func (c *cluster) history() (*history, []event.Event) {
 	c.t.Helper()
 	for _, k := range c.nodes {
 		if l := k.life(); l != nil && !l.over(k) {
-			k.stop(l, 15*time.Second)
+			k.stop(l)
 		}
 	}
 	for _, v := range c.w.model.Violations() {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/config"
-	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/connectors"
 	"github.com/holdfast-dev/holdfast/internal/inbound"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/webhook"
@@ -19,8 +19,8 @@ import (
 
 // makeConnectors makes the configured connectors. What the intake would refuse of
 // a template or of reply targets is a mistake of the file, told at the start.
-func (d *Daemon) makeConnectors(ctx context.Context) (httpapi.Connectors, error) {
-	out := httpapi.Connectors{Standard: verifyStandard, Counted: d.metrics.Received}
+func (d *Daemon) makeConnectors(ctx context.Context) (connectors.Set, error) {
+	out := connectors.Set{Standard: verifyStandard, Counted: d.metrics.Received}
 	for _, name := range slices.Sorted(maps.Keys(d.cfg.SessionTemplates)) {
 		t, cerr := d.cfg.Template(name)
 		if cerr != nil {
@@ -36,7 +36,7 @@ func (d *Daemon) makeConnectors(ctx context.Context) (httpapi.Connectors, error)
 		if cerr != nil {
 			return out, cerr
 		}
-		one := httpapi.Connector{
+		one := connectors.Connector{
 			Rules: rules, User: k.UserID, Secrets: connectorSecrets(d.cfg, name), Template: k.Session.Template,
 			Remember: k.RememberTargets, Rate: k.Limits.Rate, Burst: float64(k.Limits.Burst),
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -100,8 +99,8 @@ func (s *stage) rests() *life {
 	s.t.Helper()
 	before, err := s.c.feed(s.ctx)
 	s.must(err)
-	s.k.stop(s.k.life(), 10*time.Second)
-	s.k.stop(s.k.start(nil), 10*time.Second) // whoever was woken has looked when the stop is over
+	s.k.stop(s.k.life())
+	s.k.stop(s.k.start(nil)) // whoever was woken has looked when the stop is over
 	l := s.k.start(nil)
 	after, err := s.c.feed(s.ctx)
 	s.must(err)
@@ -114,7 +113,7 @@ func (s *stage) rests() *life {
 // history stops the daemon and reads its log.
 func (s *stage) history(l *life) *history {
 	s.t.Helper()
-	s.k.stop(l, 10*time.Second)
+	s.k.stop(l)
 	for _, v := range s.w.model.Violations() {
 		s.t.Errorf("the model refused a request: %s", v)
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-var patience = flag.Duration("crash.patience", 60*time.Second, "bound of every wait; what takes longer hangs")
+var patience = flag.Duration("crash.patience", 3*time.Minute, "bound of every wait; what takes longer hangs")
 
 // keeper starts the daemon of one data directory over and over.
 type keeper struct {
@@ -255,8 +255,8 @@ func (k *keeper) kill(l *life) {
 	l.stdin.Close()
 }
 
-// stop ends a life in order, and wants it to be within limit.
-func (k *keeper) stop(l *life, limit time.Duration) {
+// stop ends a life in order.
+func (k *keeper) stop(l *life) {
 	k.t.Helper()
 	err := k.await(within(k.t, *patience), func() bool { return l.address != "" || l.ended })
 	if err == nil { // before that it does not listen to signals either
@@ -267,8 +267,8 @@ func (k *keeper) stop(l *life, limit time.Duration) {
 	}
 	select {
 	case <-l.gone:
-	case <-time.After(limit):
-		k.t.Fatalf("the daemon does not stop within %s", limit)
+	case <-time.After(*patience):
+		k.t.Fatalf("the daemon does not stop within %s", *patience)
 	}
 	l.stdin.Close()
 	if l.err != nil {

@@ -3,13 +3,11 @@ package daemon_test
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -69,7 +67,7 @@ func TestCrashC48Stop(t *testing.T) {
 				first, second := s.submit(orderText), s.submit(orderLast)
 				s.reach(g)
 				if how == "SIGTERM" {
-					s.k.stop(l, 5*time.Second)
+					s.k.stop(l)
 				} else {
 					s.k.kill(l)
 				}
@@ -167,7 +165,7 @@ func TestCrashC56(t *testing.T) {
 		t.Run(fmt.Sprintf("kill-%t", kill), func(t *testing.T) {
 			s := newStage(t, func(_ *world, c map[string]any) {
 				if !kill {
-					c["delivery"].(map[string]any)["timeout"] = "300ms"
+					c["delivery"].(map[string]any)["timeout"] = "3s"
 				}
 			})
 			hangs := make(chan struct{}, 8)
@@ -254,18 +252,4 @@ func TestCrashSecondDaemon(t *testing.T) {
 	_, err = s.c.deliveries(s.ctx, 1)
 	s.must(err)
 	s.history(l)
-}
-
-// A connection that was opened in advance and says nothing does not hold up a stop.
-func TestCrashStopWithUnusedConnection(t *testing.T) {
-	s := newStage(t, nil)
-	s.w.answer = storyAnswer
-	l := s.k.start(nil)
-	_, address, err := s.k.up(s.ctx, 0)
-	s.must(err)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
-	s.must(err)
-	defer conn.Close()
-	s.session(api.CreateSession{}) // behind it, so that it is accepted
-	s.k.stop(l, 2*time.Second)
 }

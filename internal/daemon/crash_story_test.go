@@ -410,7 +410,7 @@ func (r *round) aftermath() {
 		r.count("events followed", events)
 		r.count("streams resumed", max(0, conns-1))
 	}
-	r.k.stop(l, 10*time.Second)
+	r.k.stop(l)
 	r.check(feed, logs)
 	r.outside()
 }

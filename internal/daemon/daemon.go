@@ -29,6 +29,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/headroom"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/sessions"
 	"github.com/holdfast-dev/holdfast/internal/jobs"
 	"github.com/holdfast-dev/holdfast/internal/lane"
 	"github.com/holdfast-dev/holdfast/internal/ledger"
@@ -212,7 +213,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	var filed engine.Files
-	var shown httpapi.Files
+	var shown sessions.Files
 	if d.files != nil {
 		d.closers = append(d.closers, d.files.store.Close)
 		shown = d.files

@@ -168,7 +168,7 @@ func TestFilesOfASharedWorkspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.restart()
-	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(*patience); ; <-time.After(10 * time.Millisecond) {
 		if _, err := os.Lstat(filepath.Join(h.store(), b)); errors.Is(err, fs.ErrNotExist) {
 			break
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/filetree"
-	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/sessions"
 	"github.com/holdfast-dev/holdfast/internal/problem"
 	"github.com/holdfast-dev/holdfast/internal/session"
 	"github.com/holdfast-dev/holdfast/internal/workspace"
@@ -35,8 +35,8 @@ type files struct {
 }
 
 var (
-	_ engine.Files  = (*files)(nil)
-	_ httpapi.Files = (*files)(nil)
+	_ engine.Files   = (*files)(nil)
+	_ sessions.Files = (*files)(nil)
 )
 
 // Bounds of the comparisons that people ask for.
@@ -137,11 +137,11 @@ func (f *files) Changes(ctx context.Context, id event.SessionID, from, to *event
 	return out, nil
 }
 
-// Diff implements httpapi.Files.
+// Diff implements sessions.Files.
 func (f *files) Diff(ctx context.Context, id event.SessionID, from, to event.FileSnapshot, stat bool) ([]api.FileDiff, int, error) {
 	for _, s := range []event.FileSnapshot{from, to} {
 		if s.Node != f.store.Node() {
-			return nil, 0, httpapi.Elsewhere(s.Node)
+			return nil, 0, sessions.Elsewhere(s.Node)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, diffTime)

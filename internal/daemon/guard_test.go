@@ -135,7 +135,7 @@ func (o *outside) delivery(id string) *api.Delivery {
 	o.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for range 4000 {
+	for end := time.Now().Add(*patience); time.Now().Before(end); {
 		d, err := o.c.Delivery(o.t.Context(), id)
 		if err != nil {
 			o.t.Fatal(err)

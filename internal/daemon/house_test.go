@@ -78,7 +78,7 @@ func (h *house) begin(routes, found string) {
 listen: 127.0.0.1:0
 %s
 targets: {allow_private: [127.0.0.0/8]}
-delivery: {initial_backoff: 20ms, timeout: 300ms}
+delivery: {initial_backoff: 20ms, timeout: 3s}
 tools:
   lookup: {type: http, url: %q, side_effect: read, input_schema: {type: object, properties: {}, additionalProperties: false}}
 %s`, routes, h.tool.URL, h.more)
@@ -314,7 +314,7 @@ func (h *house) delivered(id string) *api.Delivery {
 	h.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(20 * time.Second)
+	limit := time.After(*patience)
 	for {
 		d, err := h.c.Delivery(h.t.Context(), id)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -246,6 +247,11 @@ func (m *routes) resolve(name, model string) (event.Route, error) {
 	route.Context, route.Output = caps.Context, caps.Output
 	if n := int64(r.MaxOutputTokens); n > 0 {
 		route.Output = n
+	}
+	again := m.cfg.ModelRetries.With(r.Retries)
+	route.Retries = event.Retries{
+		BackoffPercent: int(math.Round(again.BackoffFactor * 100)), InitialBackoffMS: again.InitialBackoff.Or(0).Milliseconds(),
+		MaxAttempts: again.MaxAttempts, MaxBackoffMS: again.MaxBackoff.Or(0).Milliseconds(),
 	}
 	return route, nil
 }

@@ -213,9 +213,35 @@ func (l *watched) recount(after int64) (map[string]float64, int64) {
 	}
 }
 
-// counted says that the counters are what the log says.
-func (l *watched) counted(after int64) int64 {
+// counted says that the counters are what the log says. They follow a commit, which
+// whoever reads the log may see before.
+func (l *watched) counted(after int64) (end int64) {
 	l.t.Helper()
+	var text string
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.After(*patience); ; <-tick.C {
+		var differ []string
+		if differ, text, end = l.differ(after); len(differ) == 0 {
+			break
+		}
+		select {
+		case <-limit:
+			l.t.Fatal(strings.Join(differ, "\n"))
+		default:
+		}
+	}
+	noCanary(l.t, "the metrics", text)
+	if ids := regexp.MustCompile(`(ses|run|call|step|dlv|tgt|tok|evt)_[0-9a-f]{16}`).FindString(text); ids != "" {
+		l.t.Errorf("an id is in the metrics: %s", ids)
+	}
+	return end
+}
+
+// differ tells the counters that are not what the log says after a position.
+func (l *watched) differ(after int64) (list []string, text string, end int64) {
+	l.t.Helper()
+	tell := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	want, end := l.recount(after)
 	have, text := l.metrics()
 	failed := 0.0
@@ -225,26 +251,22 @@ func (l *watched) counted(after int64) int64 {
 		}
 	}
 	if failed != want["failed"] {
-		l.t.Errorf("%v failed calls are counted, the log has %v", failed, want["failed"])
+		tell("%v failed calls are counted, the log has %v", failed, want["failed"])
 	}
 	delete(want, "failed")
 	for key, v := range want {
 		if have[key] != v {
-			l.t.Errorf("%s is %v, the log says %v", key, have[key], v)
+			tell("%s is %v, the log says %v", key, have[key], v)
 		}
 	}
 	for key, v := range have { // and nothing else moved
 		base, _, _ := strings.Cut(key, "{")
 		if _, known := want[key]; !known && v != 0 && (base == "runs_ended_total" || base == "tool_calls_total" || base == "deliveries_total" ||
 			base == "contract_checks_total" || base == "delivery_attempts_total" || base == "runs_submitted_total") {
-			l.t.Errorf("%s is %v, the log has none", key, v)
+			tell("%s is %v, the log has none", key, v)
 		}
 	}
-	noCanary(l.t, "the metrics", text)
-	if ids := regexp.MustCompile(`(ses|run|call|step|dlv|tgt|tok|evt)_[0-9a-f]{16}`).FindString(text); ids != "" {
-		l.t.Errorf("an id is in the metrics: %s", ids)
-	}
-	return end
+	return list, text, end
 }
 
 func noCanary(t *testing.T, where, text string) {
@@ -416,7 +438,7 @@ func TestHangingCollector(t *testing.T) {
 	go func() { l.end(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(*patience):
 		t.Error("the stop waits for the collector")
 	}
 	if !strings.Contains(l.logs.String(), "telemetry is dropped") {

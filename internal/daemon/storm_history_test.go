@@ -67,7 +67,6 @@ type laneStory struct {
 	until    time.Time
 	hold     time.Time
 	reset    time.Time
-	stale    bool // it was reset under the attempt in flight, whose outcome may not know
 	paused   bool
 	probe    string       // the delivery that half-opening named and that has not begun
 	owes     []event.Type // what follows from the last outcome, in the same append
@@ -283,7 +282,6 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 		if d.Failures != nil || d.HoldUntil != "" {
 			h.broken(e, l, "I-25", "nobody knows what became of it")
 		}
-		lane.stale = false
 		return
 	}
 	if d.Code != w.code && !slices.Contains(w.fails, d.Code) {
@@ -300,9 +298,6 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 			h.broken(e, l, "C42", "attempt %d of the cycle began at %s; the least wait is %s", l.cycle, l.started, least)
 		}
 	}
-	if lane.stale && d.Failures != nil {
-		lane.failures = max(*d.Failures-1, 0)
-	}
 	switch {
 	case !w.failing(d.Code, d.Status):
 		lane.failures = 0
@@ -315,7 +310,6 @@ func (h *stormStory) fail(e *event.Event, l *letter, d *telling) {
 			lane.owes = append(lane.owes, "target.circuit.opened")
 		}
 	}
-	lane.stale = lane.stale && len(lane.owes) > 0
 	if d.Failures == nil || *d.Failures != lane.failures {
 		h.broken(e, l, "I-25", "%d failures in a row", lane.failures)
 	}
@@ -347,7 +341,7 @@ func (h *stormStory) deliver(e *event.Event, l *letter, d *telling) {
 	if lane.circuit != "" {
 		lane.owes = append(lane.owes, "target.circuit.closed")
 	}
-	lane.failures, lane.stale = 0, false
+	lane.failures = 0
 	h.over(e, l, "delivered")
 	if !lane.way.delivered && (l.replays == 0 || !h.st.s.mended[lane.way.path()]) {
 		h.broken(e, l, "C58", "this receiver takes nothing")
@@ -416,12 +410,6 @@ func (h *stormStory) target(e *event.Event, lane *laneStory, d *telling) {
 	h.met[string(e.Type)]++
 	switch e.Type {
 	case "target.circuit.opened":
-		if lane.stale { // C57: it goes on as if it had not been reset
-			lane.opens, lane.stale = d.Opens-1, false
-			if d.Failures != nil {
-				lane.failures = *d.Failures
-			}
-		}
 		if lane.circuit == "open" || lane.circuit == "" && lane.failures < stormThreshold {
 			h.broken(e, nil, "I-25", "the circuit is %q, after %d failures", lane.circuit, lane.failures)
 		}
@@ -448,7 +436,7 @@ func (h *stormStory) target(e *event.Event, lane *laneStory, d *telling) {
 	case "target.circuit.closed":
 		lane.circuit, lane.failures, lane.opens, lane.probe = "", 0, 0, ""
 		if d.Actor != "" {
-			lane.hold, lane.reset, lane.stale = time.Time{}, e.Time, lane.inFlight > 0
+			lane.hold, lane.reset = time.Time{}, e.Time
 			if n := len(lane.opened); n > 0 && lane.opened[n-1].until.After(e.Time) {
 				lane.opened[n-1].until = e.Time
 			}

@@ -594,7 +594,7 @@ func (st *storm) calm() *seen {
 				out.metrics[name] = v
 			}
 		}
-		k.stop(k.life(), *patience)
+		k.stop(k.life())
 	}
 	return out
 }

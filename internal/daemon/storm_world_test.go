@@ -89,9 +89,7 @@ func newSky(t *testing.T) *sky {
 		return l
 	}
 	s.mute = listen("127.0.0.1:0")
-	gone := listen("127.0.0.1:0")
-	s.closed = "http://" + gone.Addr().String()
-	gone.Close()
+	s.closed = "http://127.0.0.1:1"
 	var held sync.WaitGroup
 	held.Go(func() { s.accept(s.mute, func(net.Conn) {}) })
 	s.inside = "http://127.0.0.2:9"

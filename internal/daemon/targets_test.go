@@ -173,7 +173,7 @@ func (o *outlets) startNATS() {
 	}
 	s.Start()
 	o.t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(*patience) {
 		o.t.Fatal("no NATS server")
 	}
 	o.nats = s
@@ -261,7 +261,7 @@ func (o *outlets) settled(id string) (*api.Run, []api.Delivery) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(*patience)
 	defer deadline.Stop()
 	for {
 		list, err := o.c.Deliveries(o.t.Context(), client.DeliveriesQuery{RunID: id}, client.Page{})
@@ -348,7 +348,7 @@ func TestEveryWayOut(t *testing.T) {
 	if len(o.mails) != 1 || !strings.Contains(o.mails[0], "Message-ID: <"+ids["mail"]+"@house.test>\r\n") || !strings.Contains(o.mails[0], "\r\n\r\nthe <answer>\r\n") {
 		t.Errorf("mails %q", o.mails)
 	}
-	if m, err := sub.NextMsg(10 * time.Second); err != nil || m.Header.Get("Nats-Msg-Id") != ids["nats"] || !strings.Contains(string(m.Data), `"content":"the <answer>"`) {
+	if m, err := sub.NextMsg(*patience); err != nil || m.Header.Get("Nats-Msg-Id") != ids["nats"] || !strings.Contains(string(m.Data), `"content":"the <answer>"`) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	plugged := readFile(t, filepath.Join(o.dir, "plugged"))

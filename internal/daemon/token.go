@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/config"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
-	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 	"github.com/holdfast-dev/holdfast/internal/version"
 )
 
@@ -36,20 +36,20 @@ func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err
 	given = strings.TrimSpace(given)
 	have, err := d.store.ListTokens(ctx)
 	if err != nil || len(have) > 0 {
-		if hash := httpapi.TokenHash(given); err == nil && given != "" && !slices.ContainsFunc(have, func(t eventlog.TokenRow) bool { return t.Hash == hash }) {
+		if hash := tokens.Hash(given); err == nil && given != "" && !slices.ContainsFunc(have, func(t eventlog.TokenRow) bool { return t.Hash == hash }) {
 			d.log.Warn("HOLDFAST_TOKEN is not a token of this daemon: only a first start makes it one, and there are tokens already; make another one with holdfast token create, for which this user needs none over a unix socket (serve --listen unix:PATH)")
 		}
 		return "", err
 	}
 	if given != "" {
-		_, row, err := httpapi.NewToken(d.random, "first", "admin", "", time.Now())
+		_, row, err := tokens.New(d.random, "first", "admin", "", time.Now())
 		if err != nil {
 			return "", err
 		}
 		if len(given) < 16 {
 			return "", errors.New("HOLDFAST_TOKEN must hold at least 16 characters")
 		}
-		row.Hash = httpapi.TokenHash(given)
+		row.Hash = tokens.Hash(given)
 		if err := d.store.AddToken(ctx, row); err != nil {
 			have, lerr := d.store.ListTokens(ctx)
 			if lerr == nil && len(have) > 0 { // another node began at the same moment
@@ -59,7 +59,7 @@ func (d *Daemon) FirstToken(ctx context.Context, given string) (path string, err
 		}
 		return "", nil
 	}
-	text, row, err := httpapi.NewToken(io.MultiReader(bytes.NewReader(firstID[:]), d.random), "first", "admin", "", time.Now())
+	text, row, err := tokens.New(io.MultiReader(bytes.NewReader(firstID[:]), d.random), "first", "admin", "", time.Now())
 	if err != nil {
 		return "", err
 	}

@@ -3,14 +3,13 @@ package delivery
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/holdfast-dev/holdfast/internal/canonjson"
 	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -28,11 +27,10 @@ type lane struct {
 	owned   bool
 	head    int64 // of the last append, or as read; 0: not known
 	circuit outbox.Circuit
-	resetAt string // of the row that circuit was read from
-	stale   bool   // the circuit is to be read again: a command may have come
-	exact   bool   // what is remembered of circuit and lane is as of head
-	whole   bool   // the next look reads all bodies: one was missing
-	waits   bool   // the front of the lane waits for its time, as far as is known
+	stale   bool // the circuit is to be read again: a command may have come
+	exact   bool // what is remembered of circuit and lane is as of head
+	whole   bool // the next look reads all bodies: one was missing
+	waits   bool // the front of the lane waits for its time, as far as is known
 	as      standing
 	address string // digest of the address last seen
 	to      event.ReplyTarget
@@ -184,22 +182,12 @@ func (t *turn) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.head, t.circuit, t.resetAt, t.stale = head.Seq, c, state.ResetAt, false
+	t.head, t.circuit, t.stale = head.Seq, c, false
 	t.ahead.take() // read anew too, so that all of it is as of that head
 	if c.Failures > 0 || c.State != outbox.Closed {
 		t.as = failing
 	}
 	return nil
-}
-
-// heard reads how the target fares once more, where a command came under an attempt
-// whose outcome depends on it: a reset is not undone by what was known before.
-func (t *turn) heard(ctx context.Context, res *sent) {
-	if res.Delivered && t.circuit.State == outbox.Closed || !t.stale && len(t.w.Bell) == 0 {
-		return // who rings is heard by the next turn
-	}
-	t.stale = true
-	_ = t.refresh(ctx) // the outcome is a fact all the same; it stays to be read again
 }
 
 // parked lets go of the lane of a paused target. What a former owner left open is
@@ -304,12 +292,16 @@ type part struct {
 	open   int64
 	events []event.Data
 	blobs  []event.Blob
-	starts bool
+	judged bool  // it follows from how the target fares, which must fare so still
+	res    *sent // whose outcome it is; nil: of none
 }
 
+// errOvertaken: the target does not fare any more as it was known to.
+var errOvertaken = errors.New("the target was changed meanwhile")
+
 // append writes to the target's stream as its owner; the first append of this
-// process claims it. Where it begins an attempt the target must not be paused, nor
-// reset since it was looked at.
+// process claims it. What follows from how the target fares (a start, a circuit that
+// opens) holds only while no person has paused, resumed or reset it since.
 //
 // As long as nobody else writes to the stream its head says all of that. What
 // comes in between, a new delivery mostly, has it asked of the rows.
@@ -324,6 +316,29 @@ func (t *turn) append(ctx context.Context, parts ...part) error {
 	return t.write(ctx, eventlog.AnyHead, parts)
 }
 
+// faring is the condition that a target fares as it is known to: so say those columns
+// of its row that people change, and those that follow from its outcomes.
+func faring(id event.TargetID, c outbox.Circuit) eventlog.Condition {
+	at := func(name string, t time.Time) derived.Col {
+		text := ""
+		if !t.IsZero() {
+			text = event.FormatTime(t)
+		}
+		return derived.Col{Name: name, Value: text}
+	}
+	paused := int64(0)
+	if c.Paused {
+		paused = 1
+	}
+	return eventlog.Condition{
+		Table: derived.Targets, Column: "circuit", In: []any{c.State},
+		Where: []derived.Col{
+			{Name: "target_id", Value: string(id)}, {Name: "n_paused", Value: paused}, at("resumed_at", c.ResumedAt), at("reset_at", c.ResetAt),
+			{Name: "n_failures", Value: int64(c.Failures)}, {Name: "n_opens", Value: int64(c.Opens)},
+		},
+	}
+}
+
 // write is append with an expectation of the head.
 func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 	a := eventlog.Append{Entries: []eventlog.Entry{{Stream: t.id.Stream(), Expect: expect, Claim: !t.owned, Node: t.cfg.Tenure.Node()}}}
@@ -331,7 +346,7 @@ func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 		a.Entries[0].Epoch = t.epoch
 	}
 	target := derived.Col{Name: "target_id", Value: string(t.id)}
-	starts := false
+	judged := false
 	for i := range parts {
 		p := &parts[i]
 		if i > 0 && (p.row.SessionID != parts[i-1].row.SessionID || p.row.UserID != parts[i-1].row.UserID) { // what is written together is of one session
@@ -342,7 +357,7 @@ func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 			to.Events = append(to.Events, event.Event{SessionID: p.row.SessionID, UserID: p.row.UserID, RunID: p.row.RunID, Data: d})
 		}
 		a.Blobs = append(a.Blobs, p.blobs...)
-		starts = starts || p.starts
+		judged = judged || p.judged
 		if expect != eventlog.AnyHead {
 			continue
 		}
@@ -351,10 +366,8 @@ func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 			Where: []derived.Col{target, {Name: "delivery_id", Value: string(p.row.ID)}, {Name: "lane_seq", Value: p.row.LaneSeq}, {Name: "n_open", Value: p.open}, {Name: "n_attempts", Value: max(p.row.Attempts, p.open)}},
 		})
 	}
-	if starts && expect == eventlog.AnyHead {
-		a.Require = append(a.Require, eventlog.Condition{
-			Table: derived.Targets, Where: []derived.Col{target, {Name: "n_paused", Value: int64(0)}}, Column: "reset_at", In: []any{t.resetAt},
-		})
+	if judged && expect == eventlog.AnyHead {
+		a.Require = append(a.Require, faring(t.id, t.circuit))
 	}
 	stamps, err := t.cfg.Store.Append(ctx, a)
 	var held *eventlog.HeldError
@@ -364,6 +377,9 @@ func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 		t.owned, t.stale, t.exact = false, true, false
 	case errors.As(err, &other):
 		t.stale = true
+		if a.Require[other.Index].Table == derived.Targets {
+			err = fmt.Errorf("%w: %w", errOvertaken, err)
+		}
 	case err == nil:
 		for i := range stamps {
 			s := &stamps[i]
@@ -375,25 +391,6 @@ func (t *turn) write(ctx context.Context, expect int64, parts []part) error {
 		}
 	}
 	return err
-}
-
-// record appends the outcome of an attempt. It is a fact: a store in trouble
-// must not cost it, or what was delivered would be sent again.
-func (t *turn) record(ctx context.Context, p part) error {
-	for {
-		err := t.append(ctx, p)
-		var other *eventlog.ConditionError
-		var held *eventlog.HeldError
-		if err == nil || ctx.Err() != nil || errors.Is(err, eventlog.ErrFenced) || errors.As(err, &held) || errors.Is(err, eventlog.ErrClosed) || errors.As(err, &other) {
-			return err
-		}
-		t.cfg.Logger.Error("record delivery attempt", "delivery_id", p.row.ID, "err", err, "retry_in", restAfter)
-		select {
-		case <-time.After(restAfter):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // begin says what is told before a delivery is sent: the start of its attempt, or
@@ -420,6 +417,7 @@ func (t *turn) begin(o *eventlog.Outgoing, now time.Time) (part, *Message) {
 	case row.Open != 0 && row.Cycle >= int64(t.rules.MaxAttempts):
 		return end(outbox.CodeAbandoned)
 	case !now.Before(t.expires(row)):
+		p.judged = true // the end of a pause would give it its time anew
 		return end(outbox.CodeExpired)
 	}
 	started := &event.DeliveryAttemptStarted{Attempt: int(row.Attempts) + 1, Cycle: int(row.Cycle) + 1, DeliveryID: row.ID}
@@ -427,7 +425,7 @@ func (t *turn) begin(o *eventlog.Outgoing, now time.Time) (part, *Message) {
 		started.Earlier = &event.EarlierAttempt{Attempt: int(row.DeliveredAttempt), DurationMS: row.LastMS, EndedAt: row.LastAt, Status: int(row.LastStatus)}
 	}
 	p.events = append(append(p.events, t.circuit.Begin(row.ID)...), started)
-	p.starts = true
+	p.judged = true
 	return p, &Message{ID: row.ID, UserID: row.UserID, Target: to, Body: o.Message, At: now}
 }
 
@@ -443,77 +441,5 @@ const codeInvalid = "invalid"
 func abandoned(row *eventlog.DeliveryRow, now time.Time) event.Data {
 	return &event.DeliveryAttemptFailed{
 		Attempt: int(row.Open), Class: outbox.ClassAbandoned, Code: outbox.CodeAbandoned, DeliveryID: row.ID, RetryAt: event.FormatTime(now),
-	}
-}
-
-// sent is an attempt that is over.
-type sent struct {
-	Result
-	took time.Duration
-	at   time.Time // by the store's clock
-}
-
-// send makes the attempt that has begun. An error leaves it in doubt: the next
-// start closes it.
-func (t *turn) send(ctx context.Context, p *place, m *Message, timeout time.Duration, c clock) (sent, error) {
-	if err := t.term.Await(ctx); err != nil { // I-11
-		return sent{}, errors.Join(eventlog.ErrFenced, err)
-	}
-	sctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	began := time.Now()
-	m.At = c.least()
-	slow := time.AfterFunc(t.cfg.SlowAfter, func() { t.slots.drag(p) })
-	defer slow.Stop()
-	res := t.cfg.Send(sctx, *m)
-	return sent{Result: res, took: time.Since(began), at: c.most()}, ctx.Err()
-}
-
-// outcome says what follows from an attempt that is over.
-func (t *turn) outcome(row *eventlog.DeliveryRow, res sent) part {
-	number := int(row.Attempts) + 1
-	out := part{row: row, open: int64(number)}
-	if res.Delivered {
-		t.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "delivered", slog.String("target_id", string(row.TargetID)), slog.String("delivery_id", string(row.ID)),
-			slog.String("run_id", string(row.RunID)), slog.Int("attempt", number), slog.Int("status", res.Status))
-		d := &event.DeliveryDelivered{Attempt: number, DeliveryID: row.ID, DurationMS: res.took.Milliseconds(), Failures: t.circuit.Failures, Status: res.Status}
-		if since, err := event.ParseTime(row.CycleAt); err == nil {
-			d.LagMS = max(res.at.Sub(since).Milliseconds(), 0)
-		}
-		_, more := t.rules.After(t.circuit, outbox.There, res.at)
-		out.events = append([]event.Data{d}, more...)
-		t.as = proven
-		return out
-	}
-	t.cfg.Logger.Warn("delivery attempt failed", "target_id", row.TargetID, "delivery_id", row.ID, "run_id", row.RunID, "attempt", number, "code", res.Code, "status", res.Status, "detail", res.Detail)
-	t.as = failing
-	t.failed(&out, row, res)
-	return out
-}
-
-// failed tells a failed attempt, and what follows from it.
-func (t *turn) failed(out *part, row *eventlog.DeliveryRow, res sent) {
-	began := t.expires(row).Add(-t.rules.MaxAge)
-	v := t.rules.Judge(outbox.Outcome{Code: res.Code, Status: res.Status, RetryAfter: res.RetryAfter, Permanent: res.Permanent, Gone: res.Gone},
-		int(row.Cycle)+1, began, res.at, t.jitter())
-	d := &event.DeliveryAttemptFailed{Attempt: int(out.open), Class: v.Class, Code: res.Code, DeliveryID: row.ID, DurationMS: res.took.Milliseconds(), Status: res.Status}
-	if len(res.Excerpt) > 0 {
-		b := event.NewBlob(row.SessionID, event.BlobDelivery, []byte(canonjson.CutRunes(string(res.Excerpt), t.cfg.MaxExcerpt)))
-		d.Excerpt, out.blobs = b.Ref, []event.Blob{b}
-	}
-	if !v.HoldUntil.IsZero() {
-		d.HoldUntil = event.FormatTime(v.HoldUntil)
-	}
-	failures, circuit := t.rules.After(t.circuit, v.Health, res.at)
-	d.Failures = failures
-	out.events = append(out.events, d)
-	if v.RetryAt.IsZero() {
-		out.events = append(out.events, &event.DeliveryDeadLettered{Attempts: int(out.open), Class: v.DeadClass, Code: v.Code, DeliveryID: row.ID})
-	} else {
-		d.RetryAt = event.FormatTime(v.RetryAt)
-	}
-	out.events = append(out.events, circuit...)
-	if v.Pause && !t.circuit.Paused { // the word of a person stays
-		out.events = append(out.events, &event.TargetPaused{Code: event.PausedGone, DeliveryID: row.ID})
 	}
 }

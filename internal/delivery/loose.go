@@ -106,6 +106,6 @@ func (t *turn) one(ctx context.Context, o *eventlog.Outgoing, alone bool, c cloc
 	}
 	t.lane.mu.Lock()
 	defer t.lane.mu.Unlock()
-	t.heard(ctx, &res)
+	t.note(&o.DeliveryRow, res)
 	return t.record(ctx, t.outcome(&o.DeliveryRow, res))
 }

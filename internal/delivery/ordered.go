@@ -72,7 +72,7 @@ func (t *turn) ordered(ctx context.Context, p *place) (due time.Time, more bool,
 		if err != nil {
 			return due, false, err
 		}
-		t.heard(ctx, &res)
+		t.note(&o.DeliveryRow, res)
 		outcome := t.outcome(&o.DeliveryRow, res)
 		if t.done(&outcome) {
 			t.slots.now(p, t.as)

@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -72,5 +73,102 @@ func TestResetIsNotForgotten(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// between has a person's words come to the log in the instant between the end of an
+// attempt and the record of its outcome, as often as there are words. The lane hears
+// of them from the log alone.
+func (p *post) between(url string, words ...event.Data) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = func(a eventlog.Append) error {
+		for _, e := range a.Entries[0].Events {
+			switch e.Data.(type) {
+			case *event.DeliveryAttemptFailed, *event.DeliveryDelivered:
+			default:
+				continue
+			}
+			if len(words) == 0 {
+				return nil
+			}
+			word := event.Event{UserID: user, Data: words[0]}
+			words = words[1:]
+			<-time.After(time.Millisecond) // no two of them at one time
+			_, err := p.store.Append(context.Background(), eventlog.Append{Entries: []eventlog.Entry{
+				{Stream: target(url).Stream(), Expect: eventlog.AnyHead, Events: []event.Event{word}}}})
+			return err
+		}
+		return nil
+	}
+}
+
+// What a person does to a target between the end of an attempt and the record of its
+// outcome is not undone by that outcome, which is recorded all the same, once, and
+// follows from the target as it is then. // I-25
+func TestOutcomeUndoesNothing(t *testing.T) {
+	gone := delivery.Result{Code: "http_410", Status: 410, Gone: true}
+	reset, pause := &event.TargetCircuitClosed{Actor: user}, &event.TargetPaused{Actor: user, Code: event.PausedByRequest, Reason: "it is moved"}
+	for name, row := range map[string]struct {
+		attempt int // under which it comes: the fifth opens the circuit, the sixth is its probe
+		answer  delivery.Result
+		words   []event.Data
+		want    outbox.Circuit
+		by      string // who paused it
+	}{
+		"reset under the last of a row":  {5, down, []event.Data{reset}, outbox.Circuit{Failures: 1}, ""},
+		"reset under a probe":            {6, down, []event.Data{reset}, outbox.Circuit{Failures: 1}, ""},
+		"reset under a probe that is in": {6, taken, []event.Data{reset}, outbox.Circuit{}, ""},
+		"reset again and again":          {6, down, []event.Data{reset, reset, reset}, outbox.Circuit{Failures: 1}, ""},
+		"reset without an end":           {6, down, slices.Repeat([]event.Data{reset}, 20), outbox.Circuit{}, ""},
+		"paused under the word gone":     {2, gone, []event.Data{pause}, outbox.Circuit{Paused: true}, user},
+		"paused and resumed under gone":  {2, gone, []event.Data{pause, &event.TargetResumed{Actor: user}}, outbox.Circuit{Paused: true}, ""},
+		"paused under a failure":         {2, down, []event.Data{pause}, outbox.Circuit{Failures: 2, Paused: true}, user},
+	} {
+		for order, inFlight := range map[string]int{"strict": 1, "loose": 2} {
+			t.Run(name+" "+order, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var p *post
+					p = newPost(t, func(_ context.Context, _ delivery.Message, n int) delivery.Result {
+						switch {
+						case n == row.attempt:
+							p.between(urlA, row.words...)
+							return row.answer
+						case n > row.attempt:
+							<-time.After(time.Hour)
+						}
+						return down
+					})
+					p.open(func(c *delivery.Config) {
+						r := steady
+						r.Threshold, r.Cooldown, r.MaxCooldown, r.InFlight, r.Timeout = 5, 10*time.Second, time.Minute, inFlight, 2*time.Hour
+						c.Rules = rules(r)
+					})
+					p.enqueue(urlA, "dlv_1")
+					for len(p.ids()) < row.attempt {
+						rest(100 * time.Millisecond)
+					}
+					rest(500 * time.Millisecond)
+					c := p.circuit(urlA)
+					c.ResetAt, c.ResumedAt = time.Time{}, time.Time{}
+					if c != row.want {
+						t.Errorf("the circuit is %+v, want %+v", c, row.want)
+					}
+					if s, err := p.store.TargetState(context.Background(), target(urlA)); err != nil || s.PausedBy != row.by {
+						t.Errorf("%+v %v", s, err)
+					}
+					ended := 0
+					for _, typ := range p.types(urlA) {
+						if typ == event.TypeDeliveryAttemptFailed || typ == event.TypeDeliveryDelivered {
+							ended++
+						}
+					}
+					if again := len(p.ids()) - row.attempt; ended != row.attempt || again > 1 { // a reset has the next begin at once
+						t.Errorf("%d outcomes of %d attempts, and %d begun since", ended, row.attempt, again)
+					}
+					p.close()
+				})
+			})
+		}
 	}
 }

@@ -276,7 +276,7 @@ func TestC42(t *testing.T) {
 					low, high = time.Duration(w)*time.Second, time.Duration(w)*time.Second
 				case string:
 					if w == "cap" {
-						low, high = session.RetryCap, session.RetryCap
+						low, high = session.DefaultMaxBackoff, session.DefaultMaxBackoff
 					} else if w != "backoff" {
 						high = 2 * time.Second
 					}

@@ -85,12 +85,22 @@ type AssetRef struct {
 
 // Route is a resolved way to a model.
 type Route struct {
-	Context  int64  `json:"context,omitzero"` // tokens of prompt and answer together; absent: not known
-	Model    string `json:"model"`
-	Name     string `json:"name"`
-	Output   int64  `json:"output,omitzero"` // the most tokens of one answer; absent: not known
-	Provider string `json:"provider"`
-	Server   string `json:"server,omitzero"` // digest of the server's address, where the configuration names one
+	Context  int64   `json:"context,omitzero"` // tokens of prompt and answer together; absent: not known
+	Model    string  `json:"model"`
+	Name     string  `json:"name"`
+	Output   int64   `json:"output,omitzero"` // the most tokens of one answer; absent: not known
+	Provider string  `json:"provider"`
+	Retries  Retries `json:"retries,omitzero"` // of an attempt that failed
+	Server   string  `json:"server,omitzero"`  // digest of the server's address, where the configuration names one
+}
+
+// Retries is how often and when a model is asked again by one step. A member that is
+// absent is as the rules have it.
+type Retries struct {
+	BackoffPercent   int   `json:"backoff_percent,omitzero"`    // of each wait to the one before
+	InitialBackoffMS int64 `json:"initial_backoff_ms,omitzero"` // the wait after the first failure
+	MaxAttempts      int   `json:"max_attempts,omitzero"`       // the first included
+	MaxBackoffMS     int64 `json:"max_backoff_ms,omitzero"`     // the longest wait, also where the vendor asks for more
 }
 
 // Maker names who answers on the route: whose state goes back to whom.

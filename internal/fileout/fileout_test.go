@@ -176,7 +176,7 @@ func TestStdoutBlocked(t *testing.T) {
 	r, w := io.Pipe()
 	s := New(nil, w)
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		if r := s.Stdout(ctx, []byte("{}")); r.Code != "timeout" || r.Permanent {
 			t.Errorf("%+v", r)
 		}

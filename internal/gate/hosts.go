@@ -1,7 +1,7 @@
 // Package gate has the rules of who is let to the door: which names of the
 // daemon a browser may use for it, who a peer behind a proxy is, how often one
-// may come, and how those who were turned away are counted. It reads no clock
-// and keeps a bounded table, whatever strangers send.
+// may come, what roles there are, and how those who were turned away are
+// counted. It reads no clock and keeps a bounded table, whatever strangers send.
 package gate
 
 import (

@@ -1,53 +1,21 @@
-package httpapi
+package httpapi_test
 
 import (
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast/api"
-	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/call"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
 )
-
-// property is everything that one user has.
-type property struct {
-	session, alias, run, delivery, token, ref, asset, target, job, connector string
-}
-
-func (w *world) property(user string) property {
-	w.t.Helper()
-	s := into[api.Session](w.do("POST", "/v1/sessions", w.admin, api.CreateSession{UserID: user, ID: "alias-of-" + user,
-		InputContract: &api.InputContract{Schema: api.Raw(`{"type":"string"}`)}, OutputContract: &api.OutputContract{Schema: api.Raw(`{"type":"string"}`)},
-		RoutePolicy: &api.RoutePolicy{Route: "main"}, ReplyTargets: []api.ReplyTarget{{Type: "webhook", URL: "https://" + user + ".test"}}}).want(201))
-	run := into[api.Run](w.do("POST", "/v1/sessions/"+s.ID+"/runs", w.admin, `{"content":"\"text of `+user+`\""}`).want(202))
-	big := strings.Repeat("long text of "+user, 2000)
-	dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText, Content: event.Content{Text: big}})
-	tok := into[api.Token](w.do("POST", "/v1/tokens", w.admin, `{"role":"reader","user_id":"`+user+`"}`).want(201))
-	w.do("PUT", "/v1/secrets/slot-of-"+user+"?user_id="+user, w.admin, `{"value":"value of `+user+`"}`).want(201)
-	asset := into[api.Asset](w.do("POST", "/v1/assets?name=of-"+user+".txt&user_id="+user, w.admin, "file of "+user).want(201))
-	plan := into[api.ReplayPlan](w.do("POST", "/v1/deliveries/replay", w.admin, `{"dry_run":true,"filter":{"user_id":"`+user+`"}}`).want(200))
-	return property{s.ID, s.Alias, run.ID, string(dlv), tok.ID, event.RefOf([]byte(big)), asset.ID,
-		string(event.TargetIDFor(user, "webhook", "https://hook.test/"+run.ID)), plan.JobID, "hub-of-" + user}
-}
-
-// in fills the path of a route.
-func (p property) in(path, session string) string {
-	return strings.NewReplacer("{s}", session, "{r}", p.run, "{d}", p.delivery, "{t}", p.token, "{ref}", p.ref, "{a}", p.asset, "{target}", p.target, "{j}", p.job, "{name}", p.connector, "{secret}", strings.Replace(p.alias, "alias", "slot", 1)).Replace(path)
-}
-
-// everything is what the streams of a user hold.
-func (w *world) everything(user string) string {
-	w.t.Helper()
-	page := into[api.List[api.Raw]](w.do("GET", "/v1/events?limit=1000&user_id="+user, w.admin, nil).want(200))
-	var b strings.Builder
-	for _, e := range page.Items {
-		b.Write(e)
-	}
-	return b.String()
-}
 
 // bodies are requests that would be good of the owner.
 var bodies = map[string]string{
@@ -61,15 +29,15 @@ var bodies = map[string]string{
 
 // send sends a route's request and reads what comes of the answer, which may
 // be a stream: its first kilobytes.
-func (w *world) send(rt *route, path, token string) (int, string) {
-	w.t.Helper()
+func send(w *apitest.World, rt *openapi.Operation, path, token string) (int, string) {
+	w.T.Helper()
 	var body any
-	if rt.action.body != nil {
-		body = bodies[rt.id]
+	if rt.Body != nil {
+		body = bodies[rt.ID]
 	}
-	res, err := w.server.Client().Do(w.request(rt.method, path, token, body))
+	res, err := w.Server.Client().Do(w.Request(rt.Method, path, token, body))
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	defer res.Body.Close()
 	if res.Header.Get("Content-Type") == "text/event-stream" {
@@ -77,7 +45,7 @@ func (w *world) send(rt *route, path, token string) (int, string) {
 	}
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return res.StatusCode, string(b)
 }
@@ -110,12 +78,12 @@ var scopes = map[string]string{
 
 // I-34: over every operation, what another user has is not there.
 func TestUsersAreApart(t *testing.T) {
-	for _, rt := range table() {
-		switch scope := scopes[rt.id]; {
+	for _, rt := range httpapi.Operations() {
+		switch scope := scopes[rt.ID]; {
 		case scope == "":
-			t.Errorf("%s: nothing says how it keeps users apart", rt.id)
-		case strings.Contains(rt.path, "{") != (scope == byPath):
-			t.Errorf("%s %s: %s", rt.id, rt.path, scope)
+			t.Errorf("%s: nothing says how it keeps users apart", rt.ID)
+		case strings.Contains(rt.Path, "{") != (scope == byPath):
+			t.Errorf("%s %s: %s", rt.ID, rt.Path, scope)
 		}
 	}
 	apart(t, "admin")
@@ -124,161 +92,161 @@ func TestUsersAreApart(t *testing.T) {
 
 // apart holds a token of ann with a role to it.
 func apart(t *testing.T, strength string) {
-	may, _ := roleOf(strength)
-	w := newWorld(t)
-	ann, bob := w.property("ann"), w.property("bob")
-	mine := w.token(strength, "ann")
-	before := w.everything("bob")
-	secrets := []string{"of-bob.txt", "value of ", "file of bob", bob.session, bob.run, bob.delivery, bob.token, bob.target, bob.job, "text of bob", "bob.test", `"bob"`}
-	for _, rt := range table() {
-		if rt.role > may || rt.id == "receiveEvent" {
+	may, _ := gate.RoleOf(strength)
+	w := apitest.New(t)
+	ann, bob := w.Property("ann"), w.Property("bob")
+	mine := w.Token(strength, "ann")
+	before := w.Everything("bob")
+	secrets := []string{"of-bob.txt", "value of ", "file of bob", bob.Session, bob.Run, bob.Delivery, bob.Token, bob.Target, bob.Job, "text of bob", "bob.test", `"bob"`}
+	for _, rt := range httpapi.Operations() {
+		if rt.Role > may || rt.ID == "receiveEvent" {
 			continue // see TestRoles; and of whoever knows the connector's secret: see TestConnectorSenders
 		}
-		if scopes[rt.id] == unbound {
-			if status, body := w.send(&rt, rt.path, mine); status != http.StatusForbidden || !strings.Contains(body, "unbound_token_required") {
-				t.Errorf("%s: %d %s", rt.id, status, body)
+		if scopes[rt.ID] == unbound {
+			if status, body := send(w, &rt, rt.Path, mine); status != http.StatusForbidden || !strings.Contains(body, "unbound_token_required") {
+				t.Errorf("%s: %d %s", rt.ID, status, body)
 			}
-			if status, body := w.send(&rt, rt.path, w.admin); status == http.StatusForbidden {
-				t.Errorf("%s is refused to an administrator of all users: %d %s", rt.id, status, body)
+			if status, body := send(w, &rt, rt.Path, w.Admin); status == http.StatusForbidden {
+				t.Errorf("%s is refused to an administrator of all users: %d %s", rt.ID, status, body)
 			}
 			continue
 		}
-		named := strings.Contains(rt.path, "{")
-		paths := []string{bob.in(rt.path, bob.session)}
-		if strings.Contains(rt.path, "{s}") {
-			paths = append(paths, bob.in(rt.path, bob.alias), bob.in(rt.path, bob.alias)+"?user_id=bob", bob.in(rt.path, bob.session)+"?user_id=bob")
+		named := strings.Contains(rt.Path, "{")
+		paths := []string{bob.In(rt.Path, bob.Session)}
+		if strings.Contains(rt.Path, "{s}") {
+			paths = append(paths, bob.In(rt.Path, bob.Alias), bob.In(rt.Path, bob.Alias)+"?user_id=bob", bob.In(rt.Path, bob.Session)+"?user_id=bob")
 		}
-		for _, p := range rt.params {
-			if p == pOwner {
-				if status, _ := w.send(&rt, rt.path+"?user_id=bob", mine); status != http.StatusForbidden {
-					t.Errorf("%s of another user: %d", rt.id, status)
+		for _, p := range rt.Params {
+			if p == call.Owner {
+				if status, _ := send(w, &rt, rt.Path+"?user_id=bob", mine); status != http.StatusForbidden {
+					t.Errorf("%s of another user: %d", rt.ID, status)
 				}
 			}
-			if p.name == "session_id" {
-				paths = append(paths, rt.path+"?session_id="+bob.session)
+			if p.Name == "session_id" {
+				paths = append(paths, rt.Path+"?session_id="+bob.Session)
 			}
-			if p.name == "run_id" {
-				paths = append(paths, rt.path+"?run_id="+bob.run)
+			if p.Name == "run_id" {
+				paths = append(paths, rt.Path+"?run_id="+bob.Run)
 			}
-			if p.name == "target_id" {
-				paths = append(paths, rt.path+"?target_id="+bob.target)
+			if p.Name == "target_id" {
+				paths = append(paths, rt.Path+"?target_id="+bob.Target)
 			}
 		}
 		for _, path := range paths {
-			status, body := w.send(&rt, path, mine)
-			if rt.id == "putSecret" && status == http.StatusCreated { // names of slots are each user's own
-				w.do("DELETE", path, mine, nil).want(204)
+			status, body := send(w, &rt, path, mine)
+			if rt.ID == "putSecret" && status == http.StatusCreated { // names of slots are each user's own
+				w.Do("DELETE", path, mine, nil).Want(204)
 				continue
 			}
 			if named && status != http.StatusNotFound && !(status == http.StatusForbidden && strings.Contains(path, "user_id=bob")) {
-				t.Errorf("%s %s: %d %s", rt.method, path, status, body)
+				t.Errorf("%s %s: %d %s", rt.Method, path, status, body)
 			}
 			for _, s := range secrets {
 				if strings.Contains(body, s) {
-					t.Errorf("%s %s shows %s: %s", rt.method, path, s, body)
+					t.Errorf("%s %s shows %s: %s", rt.Method, path, s, body)
 				}
 			}
 		}
 	}
-	if w.everything("bob") != before {
+	if w.Everything("bob") != before {
 		t.Error("another user's streams have grown")
 	}
-	if list := into[api.List[api.Token]](w.do("GET", "/v1/tokens", w.admin, nil)); !strings.Contains(string(w.do("GET", "/v1/tokens", w.admin, nil).body), bob.token) {
+	if list := apitest.Into[api.List[api.Token]](w.Do("GET", "/v1/tokens", w.Admin, nil)); !strings.Contains(string(w.Do("GET", "/v1/tokens", w.Admin, nil).Body), bob.Token) {
 		t.Errorf("another user's token is gone: %d are left", len(list.Items))
 	}
 	// The same requests are good ones of the owner, so that the refusals mean something.
-	for _, rt := range table() {
-		if rt.id == "eraseSession" || rt.id == "revokeToken" || rt.id == "closeSession" || scopes[rt.id] == unbound || rt.id == "getSigningKey" || rt.id == "receiveEvent" || rt.role > may {
+	for _, rt := range httpapi.Operations() {
+		if rt.ID == "eraseSession" || rt.ID == "revokeToken" || rt.ID == "closeSession" || scopes[rt.ID] == unbound || rt.ID == "getSigningKey" || rt.ID == "receiveEvent" || rt.Role > may {
 			continue // the first ones at the end
 		}
-		status, body := w.send(&rt, ann.in(rt.path, ann.session), mine)
+		status, body := send(w, &rt, ann.In(rt.Path, ann.Session), mine)
 		if status == 404 || status == 401 || status == 403 {
-			t.Errorf("%s is refused to the owner: %d %s", rt.id, status, body)
+			t.Errorf("%s is refused to the owner: %d %s", rt.ID, status, body)
 		}
-		if rt.id == "deleteInputContract" || rt.id == "deleteOutputContract" || rt.id == "deleteRoutePolicy" {
-			put := route{method: "PUT", id: "put" + strings.TrimPrefix(rt.id, "delete"), action: action{body: typeRaw}}
-			if status, body := w.send(&put, ann.in(rt.path, ann.session), mine); status != 200 {
+		if rt.ID == "deleteInputContract" || rt.ID == "deleteOutputContract" || rt.ID == "deleteRoutePolicy" {
+			put := openapi.Operation{Method: "PUT", ID: "put" + strings.TrimPrefix(rt.ID, "delete"), Body: reflect.TypeFor[api.Raw]()}
+			if status, body := send(w, &put, ann.In(rt.Path, ann.Session), mine); status != 200 {
 				t.Errorf("put back: %d %s", status, body)
 			}
 		}
 	}
-	if may < admin {
-		w.do("DELETE", "/v1/tokens/"+ann.token, mine, nil).want(403, "role_required")
-		w.do("POST", "/v1/tokens", mine, `{"role":"reader"}`).want(403, "role_required")
+	if may < gate.Admin {
+		w.Do("DELETE", "/v1/tokens/"+ann.Token, mine, nil).Want(403, "role_required")
+		w.Do("POST", "/v1/tokens", mine, `{"role":"reader"}`).Want(403, "role_required")
 		return
 	}
-	w.do("DELETE", "/v1/tokens/"+ann.token, mine, nil).want(204)
+	w.Do("DELETE", "/v1/tokens/"+ann.Token, mine, nil).Want(204)
 }
 
 // Every operation wants its role, and no less.
 func TestRoles(t *testing.T) {
-	w := newWorld(t)
-	own := w.property("ann")
-	tokens := map[role]string{public: "", reader: w.token("reader", "ann"), operator: w.token("operator", "ann")}
-	odd := w.token("janitor", "ann")
-	before := w.everything("")
-	for _, rt := range table() {
-		path := own.in(rt.path, own.session)
-		for have, token := range tokens {
-			if have >= rt.role {
+	w := apitest.New(t)
+	own := w.Property("ann")
+	have := map[gate.Role]string{gate.Public: "", gate.Reader: w.Token("reader", "ann"), gate.Operator: w.Token("operator", "ann")}
+	odd := w.Token("janitor", "ann")
+	before := w.Everything("")
+	for _, rt := range httpapi.Operations() {
+		path := own.In(rt.Path, own.Session)
+		for role, token := range have {
+			if role >= rt.Role {
 				continue
 			}
 			want := http.StatusForbidden
-			if have == public {
+			if role == gate.Public {
 				want = http.StatusUnauthorized
 			}
-			if status, body := w.send(&rt, path, token); status != want {
-				t.Errorf("%s with %s: %d, want %d: %s", rt.id, have, status, want, body)
+			if status, body := send(w, &rt, path, token); status != want {
+				t.Errorf("%s with %s: %d, want %d: %s", rt.ID, role, status, want, body)
 			}
 		}
-		if rt.role > public {
-			if status, _ := w.send(&rt, path, odd); status != http.StatusForbidden {
-				t.Errorf("%s with a role that nobody knows: %d", rt.id, status)
+		if rt.Role > gate.Public {
+			if status, _ := send(w, &rt, path, odd); status != http.StatusForbidden {
+				t.Errorf("%s with a role that nobody knows: %d", rt.ID, status)
 			}
 		}
 	}
-	if w.everything("") != before {
+	if w.Everything("") != before {
 		t.Error("a refused request changed something")
 	}
-	for _, rt := range table() {
-		if rt.method != "GET" && rt.role < operator && rt.id != "receiveEvent" { // which has its own authentication
-			t.Errorf("%s changes things and wants only %s", rt.id, rt.role)
+	for _, rt := range httpapi.Operations() {
+		if rt.Method != "GET" && rt.Role < gate.Operator && rt.ID != "receiveEvent" { // which has its own authentication
+			t.Errorf("%s changes things and wants only %s", rt.ID, rt.Role)
 		}
-		open := rt.id == "healthz" || rt.id == "readyz" || rt.id == "openapi" || rt.id == "receiveEvent"
-		if open != (rt.role == public) {
-			t.Errorf("%s is %s", rt.id, rt.role)
+		open := rt.ID == "healthz" || rt.ID == "readyz" || rt.ID == "openapi" || rt.ID == "receiveEvent"
+		if open != (rt.Role == gate.Public) {
+			t.Errorf("%s is %s", rt.ID, rt.Role)
 		}
 	}
 }
 
 // I-34: figures over all users are for who may see all users.
 func TestMetrics(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Metrics = func() ([]byte, error) { return []byte("holdfast_x 1\n"), nil } })
-	rt := route{method: "GET", path: "/metrics"}
+	w := apitest.New(t, func(c *httpapi.Config) { c.Metrics = func() ([]byte, error) { return []byte("holdfast_x 1\n"), nil } })
+	rt := openapi.Operation{Method: "GET", Path: "/metrics"}
 	for token, want := range map[string]int{
-		"": 401, "hf_nobody": 401, w.token("reader", "ann"): 403, w.token("admin", "ann"): 403, w.token("reader", ""): 200, w.admin: 200,
+		"": 401, "hf_nobody": 401, w.Token("reader", "ann"): 403, w.Token("admin", "ann"): 403, w.Token("reader", ""): 200, w.Admin: 200,
 	} {
-		status, body := w.send(&rt, "/metrics", token)
+		status, body := send(w, &rt, "/metrics", token)
 		if status != want || (status == 200) != (body == "holdfast_x 1\n") {
 			t.Errorf("%d %s, want %d", status, body, want)
 		}
 	}
-	local := httptest.NewServer(w.handler.Local())
+	local := httptest.NewServer(w.Handler.Local())
 	defer local.Close()
 	res, err := local.Client().Get(local.URL + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != 200 || res.Header.Get("Content-Type") != metricsType {
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
 		t.Errorf("on the socket: %d %s", res.StatusCode, res.Header.Get("Content-Type"))
 	}
-	broken := newWorld(t, func(c *Config) { c.Metrics = func() ([]byte, error) { return nil, errors.New("secret") } })
-	if status, body := broken.send(&rt, "/metrics", broken.admin); status != 503 || strings.Contains(body, "secret") {
+	broken := apitest.New(t, func(c *httpapi.Config) { c.Metrics = func() ([]byte, error) { return nil, errors.New("secret") } })
+	if status, body := send(broken, &rt, "/metrics", broken.Admin); status != 503 || strings.Contains(body, "secret") {
 		t.Errorf("%d %s", status, body)
 	}
-	none := newWorld(t)
-	if status, _ := none.send(&rt, "/metrics", none.admin); status != 404 {
+	none := apitest.New(t)
+	if status, _ := send(none, &rt, "/metrics", none.Admin); status != 404 {
 		t.Errorf("without a registry: %d", status)
 	}
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"encoding/json"
@@ -11,15 +11,17 @@ import (
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 )
 
 // listed gives a member of all items of a list, over all its pages of a size.
-func (w *world) listed(path, member string, limit int) []string {
-	w.t.Helper()
+func listed(w *apitest.World, path, member string, limit int) []string {
+	w.T.Helper()
 	out := []string{}
 	u, err := url.Parse(path)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	q := u.Query()
 	q.Set("limit", fmt.Sprint(limit))
@@ -29,9 +31,9 @@ func (w *world) listed(path, member string, limit int) []string {
 			Items      []map[string]json.RawMessage `json:"items"`
 			NextCursor string                       `json:"next_cursor"`
 		}
-		w.do("GET", u.String(), w.admin, nil).want(200).into(&page)
+		w.Do("GET", u.String(), w.Admin, nil).Want(200).Into(&page)
 		if len(page.Items) > limit {
-			w.t.Fatalf("%s: %d items", u, len(page.Items))
+			w.T.Fatalf("%s: %d items", u, len(page.Items))
 		}
 		for _, it := range page.Items {
 			out = append(out, strings.Trim(string(it[member]), `"`))
@@ -41,7 +43,7 @@ func (w *world) listed(path, member string, limit int) []string {
 		}
 		q.Set("cursor", page.NextCursor)
 	}
-	w.t.Fatalf("%s has no end", path)
+	w.T.Fatalf("%s has no end", path)
 	return nil
 }
 
@@ -49,32 +51,32 @@ func at(t time.Time) string { return url.QueryEscape(t.Format(time.RFC3339Nano))
 
 // Every filter of the lists of rows, in both directions, by pages of one and at once.
 func TestFilters(t *testing.T) {
-	w := newWorld(t)
+	w := apitest.New(t)
 	var ses []api.Session
 	for i, body := range []api.CreateSession{{UserID: "ann", ThreadID: "t1"}, {UserID: "ben", ThreadID: "t1"}, {UserID: "ann", ThreadID: "t2"}, {UserID: "ann"}, {UserID: "ann"}} {
-		s := into[api.Session](w.do("POST", "/v1/sessions", w.admin, body).want(201))
+		s := apitest.Into[api.Session](w.Do("POST", "/v1/sessions", w.Admin, body).Want(201))
 		if ses = append(ses, s); i == 4 {
-			w.do("DELETE", "/v1/sessions/"+s.ID, w.admin, nil).want(204) // of an erased one no list tells
+			w.Do("DELETE", "/v1/sessions/"+s.ID, w.Admin, nil).Want(204) // of an erased one no list tells
 		}
 	}
-	w.do("POST", "/v1/sessions/"+ses[2].ID+"/close", w.admin, nil).want(200)
+	w.Do("POST", "/v1/sessions/"+ses[2].ID+"/close", w.Admin, nil).Want(200)
 	var runs []api.Run
 	for _, s := range []int{0, 0, 1, 3} {
-		runs = append(runs, w.submit(ses[s].ID, "hello"))
+		runs = append(runs, w.Submit(ses[s].ID, "hello"))
 	}
-	dead := string(w.finish(&runs[0], &event.OutputEmitted{OutputKind: event.OutputText}))
-	w.append(&runs[2], &event.RunStarted{}, &event.RunFailed{Code: "x"})
+	dead := string(w.Finish(&runs[0], &event.OutputEmitted{OutputKind: event.OutputText}))
+	w.Append(&runs[2], &event.RunStarted{}, &event.RunFailed{Code: "x"})
 	target := event.TargetIDFor("ann", "webhook", "https://other.test/")
 	of := func(d event.Data) event.Event {
 		return event.Event{SessionID: event.SessionID(ses[0].ID), UserID: "ann", RunID: event.RunID(runs[1].ID), Data: d}
 	}
 	waiting, tried := event.DeliveryIDFor(event.RunID(runs[1].ID), target, 1), event.DeliveryIDFor(event.RunID(runs[1].ID), target, 2)
 	for _, id := range []event.DeliveryID{waiting, tried} {
-		w.appendTo(target.Stream(), nil, of(&event.DeliveryEnqueued{DeliveryID: id, Type: "webhook"}))
+		w.AppendTo(target.Stream(), nil, of(&event.DeliveryEnqueued{DeliveryID: id, Type: "webhook"}))
 	}
-	w.appendTo(target.Stream(), nil, of(&event.DeliveryAttemptStarted{DeliveryID: tried, Attempt: 1}),
+	w.AppendTo(target.Stream(), nil, of(&event.DeliveryAttemptStarted{DeliveryID: tried, Attempt: 1}),
 		of(&event.DeliveryAttemptFailed{DeliveryID: tried, Attempt: 1, Code: "http_503", Status: 503, RetryAt: "2030-01-01T00:00:00.000000Z"}))
-	one := into[api.Delivery](w.do("GET", "/v1/deliveries/"+string(waiting), w.admin, nil).want(200))
+	one := apitest.Into[api.Delivery](w.Do("GET", "/v1/deliveries/"+string(waiting), w.Admin, nil).Want(200))
 
 	S := func(list ...int) (ids []string) {
 		for _, i := range list {
@@ -109,11 +111,11 @@ func TestFilters(t *testing.T) {
 		{"/v1/deliveries?run_id=run_none", D()},
 	} {
 		for _, limit := range []int{1, 100} {
-			if got := w.listed(c.path+"&order=asc", "id", limit); !slices.Equal(got, c.want) {
+			if got := listed(w, c.path+"&order=asc", "id", limit); !slices.Equal(got, c.want) {
 				t.Errorf("%s by %d: %v, want %v", c.path, limit, got, c.want)
 			}
 			slices.Reverse(c.want)
-			if got := w.listed(c.path, "id", limit); !slices.Equal(got, c.want) {
+			if got := listed(w, c.path, "id", limit); !slices.Equal(got, c.want) {
 				t.Errorf("%s by %d, newest first: %v, want %v", c.path, limit, got, c.want)
 			}
 			slices.Reverse(c.want)
@@ -123,49 +125,49 @@ func TestFilters(t *testing.T) {
 
 // Targets are seen by their user only, and narrowed by what waits for them.
 func TestTargets(t *testing.T) {
-	w := newWorld(t)
+	w := apitest.New(t)
 	var ids []string
 	for _, user := range []string{"ann", "ben"} {
-		run := w.submit(w.session(user).ID, "x")
-		dlv := w.finish(&run, &event.OutputEmitted{OutputKind: event.OutputText})
-		ids = append(ids, into[api.Delivery](w.do("GET", "/v1/deliveries/"+string(dlv), w.admin, nil).want(200)).TargetID)
+		run := w.Submit(w.Session(user).ID, "x")
+		dlv := w.Finish(&run, &event.OutputEmitted{OutputKind: event.OutputText})
+		ids = append(ids, apitest.Into[api.Delivery](w.Do("GET", "/v1/deliveries/"+string(dlv), w.Admin, nil).Want(200)).TargetID)
 	}
-	got := into[api.Target](w.do("GET", "/v1/targets/"+ids[0], w.token("reader", "ann"), nil).want(200))
+	got := apitest.Into[api.Target](w.Do("GET", "/v1/targets/"+ids[0], w.Token("reader", "ann"), nil).Want(200))
 	if got.ID != ids[0] || got.UserID != "ann" || got.DeadLettered != 1 || got.Pending != 0 || got.NextAt != nil || got.LastStatus != "dead_lettered" || got.LastCode != "http_500" {
 		t.Errorf("%+v", got)
 	}
-	w.do("GET", "/v1/targets/"+ids[1], w.token("reader", "ann"), nil).want(404, "target_not_found") // I-34
-	w.do("GET", "/v1/targets?user_id=ben", w.token("reader", "ann"), nil).want(403, "wrong_user")
-	if list := into[api.List[api.Target]](w.do("GET", "/v1/targets", w.token("reader", "ann"), nil).want(200)); len(list.Items) != 1 || list.Items[0].ID != ids[0] {
+	w.Do("GET", "/v1/targets/"+ids[1], w.Token("reader", "ann"), nil).Want(404, "target_not_found") // I-34
+	w.Do("GET", "/v1/targets?user_id=ben", w.Token("reader", "ann"), nil).Want(403, "wrong_user")
+	if list := apitest.Into[api.List[api.Target]](w.Do("GET", "/v1/targets", w.Token("reader", "ann"), nil).Want(200)); len(list.Items) != 1 || list.Items[0].ID != ids[0] {
 		t.Errorf("%+v", list)
 	}
 	slices.Sort(ids)
 	for path, want := range map[string][]string{"/v1/targets?": ids, "/v1/targets?status=dead_lettered&type=webhook": ids, "/v1/targets?status=pending": {}, "/v1/targets?type=mail": {}} {
 		for _, limit := range []int{1, 10} {
-			if got := w.listed(path, "id", limit); !slices.Equal(got, want) {
+			if got := listed(w, path, "id", limit); !slices.Equal(got, want) {
 				t.Errorf("%s by %d: %v, want %v", path, limit, got, want)
 			}
 		}
 	}
-	w.do("GET", "/v1/targets?status=delivered", w.admin, nil).want(400, "invalid_parameter")
+	w.Do("GET", "/v1/targets?status=delivered", w.Admin, nil).Want(400, "invalid_parameter")
 }
 
 // What is made while somebody pages through a list moves nothing of what is to come.
 func TestPagesAreStable(t *testing.T) {
-	w := newWorld(t)
-	s := w.session("ann")
+	w := apitest.New(t)
+	s := w.Session("ann")
 	var want []string
 	for range 5 {
-		want = append(want, w.submit(s.ID, "x").ID)
+		want = append(want, w.Submit(s.ID, "x").ID)
 	}
 	for _, order := range []string{"asc", "desc"} {
 		var got []string
 		cursor := ""
 		for range len(want) {
-			page := into[api.List[api.Run]](w.do("GET", "/v1/runs?limit=1&order="+order+"&cursor="+cursor, w.admin, nil).want(200))
+			page := apitest.Into[api.List[api.Run]](w.Do("GET", "/v1/runs?limit=1&order="+order+"&cursor="+cursor, w.Admin, nil).Want(200))
 			got = append(got, page.Items[0].ID)
 			cursor = page.NextCursor
-			w.submit(s.ID, "meanwhile")
+			w.Submit(s.ID, "meanwhile")
 		}
 		if order == "desc" {
 			slices.Reverse(got)
@@ -175,18 +177,18 @@ func TestPagesAreStable(t *testing.T) {
 			t.Errorf("%s: %v, want %v", order, got, want)
 		}
 		other := map[string]string{"asc": "desc", "desc": "asc"}[order]
-		w.do("GET", "/v1/runs?order="+other+"&cursor="+cursor, w.admin, nil).want(400, "invalid_cursor")
+		w.Do("GET", "/v1/runs?order="+other+"&cursor="+cursor, w.Admin, nil).Want(400, "invalid_cursor")
 	}
 }
 
 // Events by type, run, session and time: of the feed, of a session, of a run.
 func TestEventFilters(t *testing.T) {
-	w := newWorld(t)
-	a, b := w.session("ann"), w.session("ben")
-	r1, r2, r3 := w.submit(a.ID, "1"), w.submit(a.ID, "2"), w.submit(b.ID, "3")
-	w.finish(&r1, &event.OutputEmitted{OutputKind: event.OutputText})
-	all := into[api.List[api.Event]](w.do("GET", "/v1/events?limit=1000", w.admin, nil).want(200)).Items
-	own := into[api.List[api.Event]](w.do("GET", "/v1/sessions/"+a.ID+"/events?limit=1000", w.admin, nil).want(200)).Items
+	w := apitest.New(t)
+	a, b := w.Session("ann"), w.Session("ben")
+	r1, r2, r3 := w.Submit(a.ID, "1"), w.Submit(a.ID, "2"), w.Submit(b.ID, "3")
+	w.Finish(&r1, &event.OutputEmitted{OutputKind: event.OutputText})
+	all := apitest.Into[api.List[api.Event]](w.Do("GET", "/v1/events?limit=1000", w.Admin, nil).Want(200)).Items
+	own := apitest.Into[api.List[api.Event]](w.Do("GET", "/v1/sessions/"+a.ID+"/events?limit=1000", w.Admin, nil).Want(200)).Items
 	ids := func(list []api.Event, pass func(*api.Event) bool) []string {
 		out := []string{}
 		for i := range list {
@@ -219,7 +221,7 @@ func TestEventFilters(t *testing.T) {
 		{"/v1/runs/" + r3.ID + "/events?type=run.completed", []string{}},
 	} {
 		for _, limit := range []int{1, 1000} {
-			if got := w.followed(c.path, limit); !slices.Equal(got, c.want) {
+			if got := followed(w, c.path, limit); !slices.Equal(got, c.want) {
 				t.Errorf("%s by %d: %v, want %v", c.path, limit, got, c.want)
 			}
 		}
@@ -227,8 +229,8 @@ func TestEventFilters(t *testing.T) {
 }
 
 // followed reads pages of events, until one is empty and moves no further.
-func (w *world) followed(path string, limit int) []string {
-	w.t.Helper()
+func followed(w *apitest.World, path string, limit int) []string {
+	w.T.Helper()
 	out := []string{}
 	after := ""
 	for range 1000 {
@@ -236,7 +238,7 @@ func (w *world) followed(path string, limit int) []string {
 		if after != "" {
 			p += "&after=" + after
 		}
-		page := into[api.List[api.Event]](w.do("GET", p, w.admin, nil).want(200))
+		page := apitest.Into[api.List[api.Event]](w.Do("GET", p, w.Admin, nil).Want(200))
 		for _, e := range page.Items {
 			out = append(out, e.ID)
 		}
@@ -245,18 +247,18 @@ func (w *world) followed(path string, limit int) []string {
 		}
 		after = page.NextCursor
 	}
-	w.t.Fatalf("%s has no end", path)
+	w.T.Fatalf("%s has no end", path)
 	return nil
 }
 
 // The inventories are lists like the others.
 func TestInventories(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := apitest.New(t, func(c *httpapi.Config) {
 		c.Routes = []api.Route{{Name: "b", Provider: "p"}, {Name: "a", Provider: "q"}, {Name: "c", Provider: "p"}}
 		c.Tools = []api.Tool{{Name: "z", Source: "http", SideEffect: "write", InputSchema: api.Raw("{}")}, {Name: "y", Source: "local", SideEffect: "read", InputSchema: api.Raw("{}")}}
 	})
-	w.token("reader", "ann")
-	w.token("operator", "ben")
+	w.Token("reader", "ann")
+	w.Token("operator", "ben")
 	for _, c := range []struct {
 		path, member string
 		want         []string
@@ -267,26 +269,26 @@ func TestInventories(t *testing.T) {
 		{"/v1/tokens?user_id=ben", "name", []string{"operator-ben"}},
 	} {
 		for _, limit := range []int{1, 100} {
-			if got := w.listed(c.path, c.member, limit); !slices.Equal(got, c.want) {
+			if got := listed(w, c.path, c.member, limit); !slices.Equal(got, c.want) {
 				t.Errorf("%s by %d: %v, want %v", c.path, limit, got, c.want)
 			}
 		}
 	}
-	cursor := into[api.List[api.Route]](w.do("GET", "/v1/routes?limit=1", w.admin, nil).want(200)).NextCursor
+	cursor := apitest.Into[api.List[api.Route]](w.Do("GET", "/v1/routes?limit=1", w.Admin, nil).Want(200)).NextCursor
 	for _, bad := range []string{"x", "!", cursor} {
-		w.do("GET", "/v1/tools?cursor="+url.QueryEscape(bad), w.admin, nil).want(400, "invalid_cursor")
+		w.Do("GET", "/v1/tools?cursor="+url.QueryEscape(bad), w.Admin, nil).Want(400, "invalid_cursor")
 	}
 }
 
 // A parameter that a list does not know, and a value that it cannot take, are
 // mistakes; the answer names what is known.
 func TestBadFilters(t *testing.T) {
-	w := newWorld(t)
-	p := into[api.Problem](w.do("GET", "/v1/runs?stauts=failed", w.admin, nil).want(400, "unknown_parameter"))
+	w := apitest.New(t)
+	p := apitest.Into[api.Problem](w.Do("GET", "/v1/runs?stauts=failed", w.Admin, nil).Want(400, "unknown_parameter"))
 	if !strings.Contains(p.Detail, "it takes cursor, limit, order, session_id, since, status, until, user_id") {
 		t.Error(p.Detail)
 	}
-	if p := into[api.Problem](w.do("GET", "/healthz?x=1", "", nil).want(400, "unknown_parameter")); !strings.Contains(p.Detail, "it takes none") {
+	if p := apitest.Into[api.Problem](w.Do("GET", "/healthz?x=1", "", nil).Want(400, "unknown_parameter")); !strings.Contains(p.Detail, "it takes none") {
 		t.Error(p.Detail)
 	}
 	for _, path := range []string{
@@ -296,7 +298,7 @@ func TestBadFilters(t *testing.T) {
 		"/v1/events?type=" + strings.TrimSuffix(strings.Repeat("run.created,", 17), ","), "/v1/tools?side_effect=big", "/v1/tokens?role=owner", "/v1/events?since=x",
 		"/v1/deliveries?until=9999-12-31T23:00:00-12:00", "/v1/jobs?since=1970-01-01T00:00:00%2B12:00",
 	} {
-		w.do("GET", path, w.admin, nil).want(400, "invalid_parameter")
+		w.Do("GET", path, w.Admin, nil).Want(400, "invalid_parameter")
 	}
-	w.do("GET", "/v1/runs?since=2026-11-30T12:00:00%2B01:00", w.admin, nil).want(200)
+	w.Do("GET", "/v1/runs?since=2026-11-30T12:00:00%2B01:00", w.Admin, nil).Want(200)
 }

@@ -4,20 +4,21 @@
 // nothing and keeps nothing of its own but open streams.
 //
 // One table of routes makes the mux, the OpenAPI document and the reference
-// page. Handlers return errors; one function renders them as problem details
-// (RFC 9457).
+// page. It is put together here of what the packages below answer for: an exchange
+// is one request and its answer, the door says who is let in, a call is on its way
+// to who answers it, and those are sessions, runs, logs, sse (streams), deliveries,
+// connectors and admin.
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -25,42 +26,30 @@ import (
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/gate"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/admin"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/call"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/connectors"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/deliveries"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/door"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/exchange"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/logs"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/openapi"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/runs"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/sessions"
+	"github.com/holdfast-dev/holdfast/internal/httpapi/sse"
 	"github.com/holdfast-dev/holdfast/internal/live"
 	"github.com/holdfast-dev/holdfast/internal/timeline"
 )
 
-// Log is what the door reads of the log. It never appends.
-type Log interface {
-	Head(ctx context.Context, s event.Stream) (eventlog.Head, error)
-	Read(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
-	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
-	Feed(ctx context.Context, after eventlog.Position, limit int, f eventlog.FeedFilter) ([]eventlog.Positioned, eventlog.Position, error)
-	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
-}
-
-// Views are the lists that the door shows. Single rows come from admission,
-// which knows who may see them.
-type Views interface {
-	Run(ctx context.Context, id event.RunID) (eventlog.RunRow, error)
-	Sessions(ctx context.Context, f eventlog.SessionFilter, p eventlog.Page) ([]eventlog.SessionRow, string, error)
-	Runs(ctx context.Context, f eventlog.RunFilter, p eventlog.Page) ([]eventlog.RunRow, string, error)
-	Delivery(ctx context.Context, id event.DeliveryID) (eventlog.DeliveryRow, error) // ErrNotFound
-	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
-	Replays(ctx context.Context, t event.TargetID, id event.DeliveryID, limit int) ([]eventlog.ReplayRow, error)
-	Jobs(ctx context.Context, f eventlog.JobFilter, p eventlog.Page) ([]eventlog.JobRow, string, error)
-	Target(ctx context.Context, id event.TargetID) (eventlog.TargetRow, error)
-	Targets(ctx context.Context, f eventlog.TargetFilter, p eventlog.Page) ([]eventlog.TargetRow, string, error)
-	Attempts(ctx context.Context, t event.TargetID, id event.DeliveryID, p eventlog.Page) ([]eventlog.AttemptRow, string, error)
-	Now(ctx context.Context) (time.Time, error)
-}
-
-// Store is everything that the door reads, and the tokens, which it writes.
+// Store is everything that the door reads, and the tokens, which it writes. It
+// never appends.
 type Store interface {
-	Log
-	Views
-	eventlog.Tokens
-	ListAssets(ctx context.Context, user string, p eventlog.Page) ([]eventlog.AssetRow, string, error)
-	ListNodes(ctx context.Context) ([]eventlog.NodeRow, error)
+	sessions.Store
+	runs.Store
+	logs.Store
+	sse.Store
+	deliveries.Store
+	admin.Store
 }
 
 // Config says what the door serves. The zero value of what has a default means it.
@@ -71,12 +60,12 @@ type Config struct {
 	Routes    []api.Route // inventory, as shown
 	Tools     []api.Tool  // inventory, as shown
 	// Connectors take events from outside.
-	Connectors Connectors
+	Connectors connectors.Set
 	Version    string
 	// Files compare snapshots of workspaces. Nil: this node has none.
-	Files Files
+	Files sessions.Files
 	// Secrets is the room of secret slots. Nil: there are none.
-	Secrets Secrets
+	Secrets admin.Secrets
 	// Price gives the price of a route by its name, for timelines. Nil: no price is known.
 	Price func(route string) (timeline.Price, bool)
 	// SigningKey gives the public keys of a secret that signs with ed25519, the current
@@ -134,20 +123,20 @@ func (c *Config) complete() error {
 	if c.Store == nil || c.Admission == nil || c.Hub == nil {
 		return errors.New("httpapi: store, admission and hub must be given")
 	}
-	c.Heartbeat = orDefault(c.Heartbeat, 15*time.Second)
-	c.WriteTimeout = orDefault(c.WriteTimeout, 10*time.Second)
-	c.MaxWait = orDefault(c.MaxWait, 60*time.Second)
-	c.BodyTimeout = orDefault(c.BodyTimeout, 30*time.Second)
-	c.UnreadTimeout = orDefault(c.UnreadTimeout, 10*time.Second)
-	c.MaxBody = orDefault(c.MaxBody, 2<<20)
-	c.MaxAsset = orDefault(c.MaxAsset, 20<<20)
-	c.MaxUploads = orDefault(c.MaxUploads, 8)
-	c.MaxStreams = orDefault(c.MaxStreams, 20_000)
-	c.AuthFailures = orDefault(c.AuthFailures, 10)
-	c.PeerRate = orDefault(c.PeerRate, 100)
-	c.TokenRate = orDefault(c.TokenRate, 10_000)
-	c.MaxRequests = orDefault(c.MaxRequests, 1024)
-	c.MaxEvents = orDefault(c.MaxEvents, 64)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 10*time.Second)
+	c.MaxWait = cmp.Or(c.MaxWait, 60*time.Second)
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, 30*time.Second)
+	c.UnreadTimeout = cmp.Or(c.UnreadTimeout, 10*time.Second)
+	c.MaxBody = cmp.Or(c.MaxBody, 2<<20)
+	c.MaxAsset = cmp.Or(c.MaxAsset, 20<<20)
+	c.MaxUploads = cmp.Or(c.MaxUploads, 8)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 20_000)
+	c.AuthFailures = cmp.Or(c.AuthFailures, 10)
+	c.PeerRate = cmp.Or(c.PeerRate, 100)
+	c.TokenRate = cmp.Or(c.TokenRate, 10_000)
+	c.MaxRequests = cmp.Or(c.MaxRequests, 1024)
+	c.MaxEvents = cmp.Or(c.MaxEvents, 64)
 	if min(c.Heartbeat, c.WriteTimeout, c.MaxWait, c.BodyTimeout, c.UnreadTimeout) < 0 || min(c.MaxBody, c.MaxAsset) < 0 || min(c.MaxStreams, c.AuthFailures, c.PeerRate, c.TokenRate, c.MaxRequests, c.MaxEvents) < 0 {
 		return errors.New("httpapi: a bound is negative")
 	}
@@ -160,135 +149,66 @@ func (c *Config) complete() error {
 	return nil
 }
 
-func orDefault[T comparable](value, standard T) T {
-	var zero T
-	if value == zero {
-		return standard
-	}
-	return value
-}
-
 // Handler serves the API. As it is, it wants a token for everything but the
 // public operations; Local is the same door for a listener that only the
 // daemon's own user can reach.
 type Handler struct {
-	server *server
-	mux    *http.ServeMux
-	door   http.Handler
+	rooms
+	calls *call.Server
+	door  *door.Door
+	table []call.Route
+	mux   *http.ServeMux
+	tcp   http.Handler
 }
-
-// server is what both doors share.
-type server struct {
-	cfg Config
-	// doorways are the connectors by name.
-	doorways map[string]*doorway
-	tokens   tokenCache
-	tails    tails
-	buffers  sync.Pool              // of *bytes.Buffer, empty
-	streams  places                 // of open streams and waits
-	uploads  chan struct{}          // one element for each file that comes in
-	reads    chan struct{}          // one element for each file that goes out
-	readers  atomic.Int64           // of open event streams
-	openapi  func() ([]byte, error) // made when somebody asks for it
-
-	requests  chan struct{}           // one element for each request that is answered
-	senders   *gate.Places            // one for each event from outside that comes in
-	lookups   chan struct{}           // one element for each token that is looked up of a peer with too many failures
-	failures  *gate.Rates[netip.Addr] // tokens that are not good, by peer
-	strangers *gate.Rates[netip.Addr] // requests without a token, by peer
-	rates     *gate.Rates[string]     // requests with a token, by its id
-	refusals  gate.Refusals
-	keeper    keeper
-}
-
-const (
-	// maxPeers and maxRated bound the tables of rates.
-	maxPeers = 8192
-	maxRated = 8192
-	// rateBurst is how many seconds' worth may come at once.
-	rateBurst = 2
-	// penaltyLookups is how many tokens are looked up at once for peers with too many failures.
-	penaltyLookups = 2
-)
 
 // New makes the handler. A Config that cannot work is an error.
 func New(cfg Config) (*Handler, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &server{cfg: cfg, doorways: newDoorways(cfg.Connectors.List), streams: places{most: cfg.MaxStreams}, uploads: make(chan struct{}, cfg.MaxUploads), reads: make(chan struct{}, cfg.MaxUploads)}
-	now := time.Now()
-	s.senders = gate.NewPlaces(cfg.MaxEvents)
-	s.requests, s.lookups = make(chan struct{}, cfg.MaxRequests), make(chan struct{}, penaltyLookups)
-	s.failures = gate.NewRates[netip.Addr](time.Minute, cfg.AuthFailures, cfg.AuthFailures, maxPeers, now)
-	s.strangers = gate.NewRates[netip.Addr](time.Second, cfg.PeerRate, rateBurst*cfg.PeerRate, maxPeers, now)
-	s.rates = gate.NewRates[string](time.Second, cfg.TokenRate, rateBurst*cfg.TokenRate, maxRated, now)
-	s.keeper.woken, s.keeper.stop = make(chan struct{}, 1), make(chan struct{})
-	routes := table()
-	s.openapi = sync.OnceValues(func() ([]byte, error) { return document(routes, cfg.Version) })
-	mux := s.newMux(routes, false)
-	return &Handler{server: s, mux: mux, door: s.door(mux, false)}, nil
+	h := &Handler{door: door.New(door.Config{
+		Tokens: cfg.Store, Hosts: cfg.Hosts, Proxies: cfg.Proxies, Audit: cfg.Audit, Logger: cfg.Logger,
+		AuthFailures: cfg.AuthFailures, PeerRate: cfg.PeerRate, TokenRate: cfg.TokenRate, MaxRequests: cfg.MaxRequests,
+	})}
+	h.calls = call.New(call.Config{
+		Exchange: exchange.Config{WriteTimeout: cfg.WriteTimeout, BodyTimeout: cfg.BodyTimeout, UnreadTimeout: cfg.UnreadTimeout, MaxBody: cfg.MaxBody, Stopping: cfg.Stopping, Logger: cfg.Logger},
+		Door:     h.door, MaxWait: cfg.MaxWait, MaxStreams: cfg.MaxStreams,
+	})
+	h.rooms = rooms{
+		sessions:   &sessions.Handlers{Admission: cfg.Admission, Store: cfg.Store, Files: cfg.Files},
+		runs:       runs.New(runs.Config{Admission: cfg.Admission, Store: cfg.Store, Hub: cfg.Hub, Price: cfg.Price, MaxAsset: cfg.MaxAsset, MaxUploads: cfg.MaxUploads}),
+		logs:       &logs.Handlers{Admission: cfg.Admission, Store: cfg.Store},
+		streams:    sse.New(sse.Config{Admission: cfg.Admission, Store: cfg.Store, Hub: cfg.Hub, Live: cfg.Live, Heartbeat: cfg.Heartbeat}),
+		deliveries: &deliveries.Handlers{Admission: cfg.Admission, Store: cfg.Store, SigningKey: cfg.SigningKey},
+		connectors: connectors.New(connectors.Config{Set: cfg.Connectors, Admission: cfg.Admission, MaxEvents: cfg.MaxEvents}),
+		admin: admin.New(admin.Config{
+			Store: cfg.Store, Forget: h.door.Forget, Secrets: cfg.Secrets, Routes: cfg.Routes, Tools: cfg.Tools, Version: cfg.Version, Ready: cfg.Ready, Metrics: cfg.Metrics,
+			// The document is made when somebody asks for it.
+			OpenAPI: sync.OnceValues(func() ([]byte, error) { return openapi.Document(operations(h.table), cfg.Version) }),
+			Random:  cfg.Random, TokenExpiry: cfg.TokenExpiry, MaxTokenExpiry: cfg.MaxTokenExpiry,
+		}),
+	}
+	h.table = h.rooms.table()
+	h.mux = h.calls.Mux(h.table, false)
+	h.tcp = h.calls.Handler(h.mux, false)
+	return h, nil
 }
 
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.server.timed(h.door, w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.tcp.ServeHTTP(w, r) }
 
 // Local is the door of a unix socket with mode 0600: who can open it needs no
 // token and is an administrator of all users. A token that is sent all the
 // same counts, so that a narrower one narrows here too.
-func (h *Handler) Local() http.Handler {
-	door := h.server.door(h.server.newMux(table(), true), true)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.timed(door, w, r) })
-}
+func (h *Handler) Local() http.Handler { return h.calls.Handler(h.calls.Mux(h.table, true), true) }
+
+// Start begins to write down, beside the requests, what they leave to be noted.
+// Without it that stays in memory, in bounded room.
+func (h *Handler) Start() { h.door.Start() }
+
+// Stop writes down what is left. The handler goes on answering; what it notes
+// from then on is lost.
+func (h *Handler) Stop(ctx context.Context) { h.door.Stop(ctx) }
 
 // Subscribers is how many event streams are open now.
-func (h *Handler) Subscribers() int { return int(h.server.readers.Load()) }
-
-// places are those of open streams and waits. One token has four fifths of them at
-// most, and so has all of the unix socket, so that who keeps all of its own open
-// shuts out itself.
-type places struct {
-	most int
-
-	mu     sync.Mutex
-	taken  int
-	shares map[string]int // by the hash of the token
-}
-
-func (p *places) take(who string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.taken >= p.most:
-		return errBusy
-	case p.shares[who] >= p.most-p.most/5:
-		return errShare
-	}
-	if p.shares == nil {
-		p.shares = map[string]int{}
-	}
-	p.taken++
-	p.shares[who]++
-	return nil
-}
-
-func (p *places) give(who string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.taken--
-	if p.shares[who]--; p.shares[who] == 0 {
-		delete(p.shares, who)
-	}
-}
-
-// count is how many are taken.
-func (p *places) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.taken
-}
-
-// acquire takes a place among the open streams and waits; an error when there is none.
-func (c *call) acquire() error { return c.streams.take(c.who.token.hash) }
-
-func (c *call) release() { c.streams.give(c.who.token.hash) }
+func (h *Handler) Subscribers() int { return h.streams.Readers() }

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"context"
@@ -11,12 +11,14 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/live"
+	"github.com/holdfast-dev/holdfast/internal/tokens"
 )
 
 // oneToken is a store with a token and nothing else.
 type oneToken struct {
-	Store
+	httpapi.Store
 	row eventlog.TokenRow
 }
 
@@ -33,11 +35,11 @@ func (b *blank) WriteHeader(int)             {}
 // What everything before a handler costs: a request with a known token that reads
 // nothing of the store.
 func BenchmarkServe(b *testing.B) {
-	text, row, err := NewToken(rand.Reader, "bench", "reader", "", time.Now())
+	text, row, err := tokens.New(rand.Reader, "bench", "reader", "", time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}
-	h, err := New(Config{Store: oneToken{row: row}, Admission: admission.New(admission.Config{}), Hub: &live.Hub{}, Logger: slog.New(slog.DiscardHandler),
+	h, err := httpapi.New(httpapi.Config{Store: oneToken{row: row}, Admission: admission.New(admission.Config{}), Hub: &live.Hub{}, Logger: slog.New(slog.DiscardHandler),
 		Metrics: func() ([]byte, error) { return []byte("x"), nil }, TokenRate: 1_000_000_000 / 2})
 	if err != nil {
 		b.Fatal(err)

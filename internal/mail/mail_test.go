@@ -395,15 +395,13 @@ func TestNoFarewell(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	began := time.Now()
-	if r := p.send(ctx, "", letter); !r.Delivered || time.Since(began) > 10*time.Second {
+	if r := p.send(ctx, "", letter); !r.Delivered || time.Since(began) > 40*time.Second { // it is not waited for as long as there is time
 		t.Errorf("after %v: %+v", time.Since(began), r)
 	}
 }
 
 func TestTrouble(t *testing.T) {
-	p := newPost(t)
-	gone := p.l.Addr().String()
-	p.l.Close()
+	const gone = "127.0.0.1:1"
 	ask := func(s Server) delivery.Result { return New(Config{}).Send(t.Context(), s, letter) }
 	if r := ask(Server{Address: gone}); r.Code != "connection" || r.Permanent {
 		t.Errorf("nobody there: %+v", r)

@@ -131,7 +131,7 @@ authorization { users: [ {user: ann, password: hunter2, permissions: {publish: [
 	bad := strings.Replace(s.ClientURL(), "//", "//ann:wrong@", 1)
 	for _, server := range []string{"core", "js"} {
 		sender := newSender(t, good)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // JetStream's word is waited for to its end
 		if r := sender.Send(ctx, server, Message{ID: "dlv_1", Subject: "secret.a"}); r.Code != "refused_subject" || !r.Permanent {
 			t.Errorf("%s, a subject that is not allowed: %+v", server, r)
 		}

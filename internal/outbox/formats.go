@@ -195,7 +195,8 @@ func (m Message) mail(t *event.ReplyTarget, at time.Time) []byte {
 	header("Content-Transfer-Encoding", "quoted-printable")
 	b.WriteString("\r\n")
 	q := quotedprintable.NewWriter(&b)
-	_, _ = q.Write([]byte(strings.ReplaceAll(m.Text, "\r\n", "\n"))) // a buffer takes everything
+	// A line ends in one way: the writer loses an end behind a lone \r and what is encoded.
+	_, _ = q.Write([]byte(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(m.Text))) // a buffer takes everything
 	_ = q.Close()
 	b.WriteString("\r\n")
 	return b.Bytes()

@@ -175,6 +175,16 @@ func TestMail(t *testing.T) {
 	}
 }
 
+// Every end of a line in a text is one in its mail, in whatever way it is written.
+func TestLinesOfAMail(t *testing.T) {
+	m := said
+	m.Text, m.Structured = "a\r=\nb\r\n\rc", nil
+	raw := string(m.Bytes(&event.ReplyTarget{Type: event.TargetMail, Server: "office", From: "holdfast@house.test", To: []string{"ann@example.com"}}, noon))
+	if !strings.HasSuffix(raw, "\r\n\r\na\r\n=3D\r\nb\r\n\r\nc\r\n") {
+		t.Errorf("%q", raw)
+	}
+}
+
 // A test has no run and no session: its mail has no header without a value.
 func TestMailOfATest(t *testing.T) {
 	m := said

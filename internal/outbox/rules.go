@@ -126,7 +126,8 @@ func (r Rules) Backoff(n int, jitter float64) time.Duration {
 	if !(jitter >= 0 && jitter <= 1) {
 		jitter = 0.5
 	}
-	return max(time.Duration(min(d*(0.8+0.4*jitter), limit)), time.Millisecond)
+	wait := time.Duration(min(d*(0.8+0.4*jitter), limit)) // which a float of more than a hundred days may pass by a nanosecond
+	return max(min(wait, r.MaxBackoff), time.Millisecond)
 }
 
 // Expires is when a delivery is given up that is not delivered by then: its age

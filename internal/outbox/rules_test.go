@@ -171,7 +171,7 @@ func TestJudgeBounds(t *testing.T) {
 			return
 		}
 		d := v.RetryAt.Sub(noon)
-		own := min(time.Duration(float64(r.InitialBackoff)*0.8), r.MaxBackoff)
+		own := time.Duration(float64(min(r.InitialBackoff, r.MaxBackoff)) * 0.8)
 		if cycle >= r.MaxAttempts || v.RetryAt.Sub(began) > r.MaxAge || d < asked || d < own-time.Microsecond || d <= 0 || d > max(asked, r.MaxBackoff) && d > time.Millisecond {
 			t.Fatalf("attempt %d of %+v after %v", cycle, r, d)
 		}

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/delivery"
 )
 
 // Nothing of a plugin's group outlives it, whether it ends by itself or not, and a
@@ -18,20 +21,25 @@ func TestForks(t *testing.T) {
 	for _, more := range [][]string{nil, {"hang"}} {
 		file := filepath.Join(t.TempDir(), "pid")
 		p := self(append([]string{"fork", file}, more...)...)
+		p.Timeout = time.Minute
+		pid, result := 0, make(chan delivery.Result, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { result <- Send(ctx, p, "dlv_1", body) }()
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for end := time.Now().Add(p.Timeout); pid == 0; <-tick.C { // it has a child
+			text, _ := os.ReadFile(file)
+			pid, _ = strconv.Atoi(string(text))
+			if time.Now().After(end) {
+				t.Fatalf("%v: no child", more)
+			}
+		}
 		if more != nil {
-			p.Timeout = 2 * time.Second
+			cancel()
 		}
-		r := Send(t.Context(), p, "dlv_1", body)
-		if more == nil && !r.Delivered || more != nil && r.Code != "timeout" {
+		if r := <-result; r.Delivered != (more == nil) || r.Permanent {
 			t.Errorf("%v: %+v", more, r)
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pid, err := strconv.Atoi(string(text))
-		if err != nil {
-			t.Fatal(err)
 		}
 		if !gone(t, pid) {
 			t.Errorf("%v: the child %d lives", more, pid)

@@ -310,12 +310,7 @@ func TestPgBouncer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := free.Addr().(*net.TCPAddr).Port
-	free.Close()
+	port := storetest.Port(t)
 	// Few server connections, so that those of the store change theirs all the time.
 	ini := fmt.Sprintf("[databases]\n* = host=%s port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nauth_type = any\npool_mode = transaction\n"+
 		"default_pool_size = 3\nmax_client_conn = 200\nunix_socket_dir =\nlogfile = %s/log\nauth_user = %s\n", cfg.Host, cfg.Port, port, dir, cfg.User)

@@ -235,8 +235,8 @@ func SummaryFailed(s *State, a *Answer, e *llm.Error, now time.Time, jitter floa
 		Message: bounded(e.Message, 1024), Output: a.hasOutput(), Status: e.Status,
 	}
 	w.add(d)
-	if e.Class.Retryable() && c.Failures < MaxRetries {
-		at := now.Add(retryDelay(c.Failures, e.RetryAfter, jitter))
+	if r := retriesOf(c.Route); e.Class.Retryable() && c.Failures < r.most {
+		at := now.Add(r.delay(c.Failures, e.RetryAfter, jitter))
 		w.add(&event.RetryScheduled{At: event.FormatTime(at), Attempt: c.Attempt.Number + 1, Class: d.Class})
 	}
 	return w.out

@@ -350,6 +350,37 @@ func TestNoLoopWhereNothingIsGained(t *testing.T) {
 	}
 }
 
+// How often a summary is tried is pinned with the route that writes it. // I-08
+func TestRetriesOfASummaryArePinned(t *testing.T) {
+	for most, want := range map[int]int{0: session.DefaultMaxAttempts, 1: 1, 3: 3} {
+		w := newWorld(t)
+		w.create(event.Settings{})
+		for i := range 8 {
+			w.submit(event.RunID(fmt.Sprintf("run_%d", i)), strings.Repeat("long ", 4000), nil)
+			w.decide(nil)
+			w.append(session.Answered(w.s, &session.Answer{Finish: llm.FinishStop, Parts: []session.OutputPart{{Kind: llm.TextEnd, Text: strings.Repeat("answer ", 4000)}}})...)
+			w.decide(nil)
+		}
+		asked := command("", &event.CompactionRequested{Route: event.Route{
+			Name: "main", Provider: "scripted", Model: "m", Context: 50_000, Output: 4_000, Retries: event.Retries{MaxAttempts: most}}})
+		asked.StepID = "cmp_1"
+		w.append(asked)
+		w.decide(nil)
+		attempts := 0
+		for range 10 {
+			if w.s.Window.Open == nil {
+				break
+			}
+			attempts++
+			w.append(session.SummaryFailed(w.s, &session.Answer{}, &llm.Error{Class: llm.Overloaded}, w.now, 0)...)
+			w.decide(nil)
+		}
+		if attempts != want {
+			t.Errorf("max_attempts %d: %d attempts, want %d", most, attempts, want)
+		}
+	}
+}
+
 // A summary request stays within its bound whatever the conversation holds, and
 // is halved where the provider finds it too large.
 func TestSummaryRequestIsBounded(t *testing.T) {

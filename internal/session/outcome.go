@@ -237,24 +237,55 @@ func Failed(s *State, a *Answer, e *llm.Error, now time.Time, jitter float64) []
 		Message: bounded(e.Message, 1024), Output: a.hasOutput(), Status: e.Status,
 	}
 	w.add(d)
-	if e.Class.Retryable() && st.Failures < MaxRetries && s.Active.Stop == nil {
-		at := now.Add(retryDelay(st.Failures, e.RetryAfter, jitter))
+	if r := retriesOf(s.Active.Created.Route); e.Class.Retryable() && st.Failures < r.most && s.Active.Stop == nil {
+		at := now.Add(r.delay(st.Failures, e.RetryAfter, jitter))
 		w.add(&event.RetryScheduled{At: event.FormatTime(at), Attempt: st.Attempt.Number + 1, Class: d.Class})
 	}
 	return w.out
 }
 
-// Retry delays: exponential from one second, with jitter upwards, never below
-// what the vendor asked for, and never past the cap.
+// Defaults of retries; see retries.
 const (
-	retryBase = time.Second
-	RetryCap  = 15 * time.Minute
+	DefaultInitialBackoff = time.Second
+	DefaultBackoffPercent = 200
+	DefaultMaxBackoff     = 15 * time.Minute
 )
 
-func retryDelay(failures int, after time.Duration, jitter float64) time.Duration {
-	d := retryBase << failures
+// retries are how often is tried again, and when: exponential, with jitter upwards,
+// never below what the vendor asked for, and never past the cap.
+type retries struct {
+	most          int // further attempts after the first that failed
+	base, longest time.Duration
+	percent       int
+}
+
+// retriesOf are those that a route is pinned with.
+func retriesOf(route event.Route) retries {
+	r := retries{DefaultMaxAttempts - 1, DefaultInitialBackoff, DefaultMaxBackoff, DefaultBackoffPercent}
+	set := route.Retries
+	if set.MaxAttempts > 0 {
+		r.most = set.MaxAttempts - 1
+	}
+	if set.InitialBackoffMS > 0 {
+		r.base = time.Duration(set.InitialBackoffMS) * time.Millisecond
+	}
+	if set.MaxBackoffMS > 0 {
+		r.longest = time.Duration(set.MaxBackoffMS) * time.Millisecond
+	}
+	if set.BackoffPercent >= 100 {
+		r.percent = set.BackoffPercent
+	}
+	return r
+}
+
+// delay is the wait behind an attempt that failed after so many that did before.
+func (r retries) delay(failures int, after time.Duration, jitter float64) time.Duration {
+	d := min(r.base, r.longest)
+	for i := 0; i < failures && d < r.longest && r.percent > 100; i++ {
+		d = min(d/100*time.Duration(r.percent), r.longest)
+	}
 	d += time.Duration(float64(d) * jitter / 2)
-	return min(max(d, after), RetryCap)
+	return min(max(d, after), r.longest)
 }
 
 // ToolOutcome is what came of one call.
@@ -285,7 +316,7 @@ func ToolEnded(s *State, id event.CallID, o *ToolOutcome, now time.Time, jitter 
 	switch {
 	case o.Stopped, o.Unknown && effect, o.Timeout && effect:
 		if c.Idempotent && !o.Stopped && c.Attempt < MaxToolAttempts {
-			at := event.FormatTime(now.Add(retryDelay(c.Attempt-1, 0, jitter)))
+			at := event.FormatTime(now.Add(retriesOf(event.Route{}).delay(c.Attempt-1, 0, jitter)))
 			w.about(id, &event.ToolRetrying{At: at, Attempt: c.Attempt + 1, Reason: reasonOf(o)})
 			break
 		}

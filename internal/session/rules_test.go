@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,13 +219,13 @@ func TestRetryDelays(t *testing.T) {
 		{0, 0, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}},
 		{0, 0.999999, []time.Duration{1500 * time.Millisecond, 3 * time.Second, 6 * time.Second, 12 * time.Second}},
 		{5 * time.Second, 0, []time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second, 8 * time.Second}},
-		{time.Hour, 0, []time.Duration{session.RetryCap, session.RetryCap, session.RetryCap, session.RetryCap}},
+		{time.Hour, 0, []time.Duration{session.DefaultMaxBackoff, session.DefaultMaxBackoff, session.DefaultMaxBackoff, session.DefaultMaxBackoff}},
 	} {
 		w := running(t)
-		for i := range session.MaxRetries + 1 {
+		for i := range session.DefaultMaxAttempts {
 			events := w.append(session.Failed(w.s, &session.Answer{}, &llm.Error{Class: llm.Overloaded, RetryAfter: row.after}, w.now, row.jitter)...)
 			plan, ok := events[len(events)-1].Data.(*event.RetryScheduled)
-			if ok != (i < session.MaxRetries) {
+			if ok != (i < session.DefaultMaxAttempts-1) {
 				t.Fatalf("after failure %d: another attempt is planned: %v", i+1, ok)
 			}
 			if !ok {
@@ -238,6 +239,47 @@ func TestRetryDelays(t *testing.T) {
 				t.Errorf("after %v, jitter %v: delay %d is %v, want %v", row.after, row.jitter, i+1, got, row.want[i])
 			}
 			w.decide(nil)
+		}
+	}
+}
+
+// What a run is pinned with says how often and when a model is asked again, of its
+// steps and, by the route of a summary, of that; the first attempt is one of them. // I-08
+func TestRetriesArePinned(t *testing.T) {
+	const ms = time.Millisecond
+	for _, row := range []struct {
+		pinned event.Retries
+		after  time.Duration
+		jitter float64
+		want   []time.Duration
+	}{
+		{event.Retries{MaxAttempts: 1}, 0, 0, nil},
+		{event.Retries{MaxAttempts: 2}, 0, 0, []time.Duration{time.Second}},
+		{event.Retries{MaxAttempts: 4, InitialBackoffMS: 20, BackoffPercent: 150, MaxBackoffMS: 40}, 0, 0, []time.Duration{20 * ms, 30 * ms, 40 * ms}},
+		{event.Retries{MaxAttempts: 4, InitialBackoffMS: 20, BackoffPercent: 100}, 0, 0, []time.Duration{20 * ms, 20 * ms, 20 * ms}},
+		{event.Retries{MaxAttempts: 3, MaxBackoffMS: 1100}, time.Hour, 0, []time.Duration{1100 * ms, 1100 * ms}},
+		{event.Retries{MaxAttempts: 3, MaxBackoffMS: 1100}, 0, 0.999999, []time.Duration{1100 * ms, 1100 * ms}},
+	} {
+		w := newWorld(t)
+		w.create(event.Settings{})
+		w.submit("run_1", "Go.", func(d *event.RunCreated) { d.Route.Retries = row.pinned })
+		w.decide(nil)
+		var got []time.Duration
+		for range 10 {
+			events := w.append(session.Failed(w.s, &session.Answer{}, &llm.Error{Class: llm.Overloaded, RetryAfter: row.after}, w.now, row.jitter)...)
+			plan, ok := events[len(events)-1].Data.(*event.RetryScheduled)
+			if !ok {
+				break
+			}
+			at, err := event.ParseTime(plan.At)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, at.Sub(w.now).Round(ms))
+			w.decide(nil)
+		}
+		if !slices.Equal(got, row.want) {
+			t.Errorf("%+v, asked to wait %v: %v, want %v", row.pinned, row.after, got, row.want)
 		}
 	}
 }

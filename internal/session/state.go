@@ -19,7 +19,7 @@ const (
 	DefaultMaxTurns      = 50
 	DefaultParallelTools = 8   // calls of one turn that run at once
 	DefaultHistoryLimit  = 400 // entries of earlier runs shown to the model
-	MaxRetries           = 4   // further attempts after the first that failed
+	DefaultMaxAttempts   = 5   // of a model by one step, the first included
 	MaxAbandoned         = 20  // attempts of one step or call that a crash may cut before it fails
 	MaxToolAttempts      = 5   // of an idempotent call whose outcome is not known
 	MaxPauses            = 10  // of the provider in one step

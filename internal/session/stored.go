@@ -14,7 +14,7 @@ import (
 // with every change of what a state holds, and with every change of the rules
 // after which Apply folds the same events into another state: a stored state
 // of another version is not read.
-const StateVersion = 7
+const StateVersion = 8
 
 // stored is the stored form of a state: its exported members as they are, and
 // what the rest cannot be computed from.

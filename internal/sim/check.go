@@ -29,6 +29,7 @@ func Session(events []event.Event) []string {
 type Log struct {
 	c     checker
 	lane  *laneChecker // of a target
+	job   *jobChecker
 	audit bool
 }
 
@@ -42,6 +43,9 @@ func New(s event.Stream) *Log {
 	}
 	if _, ok := s.Session(); ok {
 		return NewSession()
+	}
+	if _, ok := s.Job(); ok {
+		return NewJob()
 	}
 	l := &Log{}
 	l.c.found = []string{"nothing is known of streams as " + string(s)}
@@ -78,9 +82,13 @@ func (l *Log) Add(e *event.Event) {
 		c.must(e.Epoch == 0 && e.UserID == "", "the audit stream is nobody's")
 		return
 	}
-	if l.lane != nil {
+	if l.lane != nil || l.job != nil {
 		c.must(e.Epoch >= c.epoch, "I-15 epochs never decrease")
 		c.epoch = e.Epoch
+		if l.job != nil {
+			l.job.event(c)
+			return
+		}
 		l.lane.receiver(c)
 		l.lane.event(c)
 		return
@@ -447,7 +455,6 @@ type laneChecker struct {
 	replays  map[event.DeliveryID]int
 	flying   int
 	circuit  outbox.Circuit
-	paused   string // the code of the last pause
 }
 
 // receiver holds what is done to what the stream says of the receiver: nothing
@@ -472,10 +479,7 @@ func (l *laneChecker) receiver(c *checker) {
 	case *event.TargetCircuitOpened:
 		c.must(l.circuit.State != outbox.Open && d.Opens == l.circuit.Opens+1 && d.Failures == l.circuit.Failures, "a circuit opens by a failure, once")
 	case *event.TargetPaused:
-		// Under a pause that came to the stream behind the attempt, of which its
-		// outcome may not know, a receiver may say that it is gone.
-		c.must(!l.circuit.Paused || d.Code == event.PausedGone && l.paused != event.PausedGone, "a target is paused once")
-		l.paused = d.Code
+		c.must(!l.circuit.Paused, "a target is paused once")
 	case *event.TargetResumed:
 		c.must(l.circuit.Paused, "only what is paused is resumed")
 	}

@@ -31,6 +31,8 @@ type clients struct {
 	refused  map[string]string // task → why it must not be in the log
 	inLog    map[string]event.RunID
 	follows  []*follower
+	plans    []*bulk
+	jobs     []string
 }
 
 // room is a session as clients know it.
@@ -403,6 +405,18 @@ func (c *client) receiver() {
 		what = "resume"
 	}
 	c.ask("POST", "/v1/targets/"+ids[c.r.IntN(len(ids))]+"/"+what, "", api.ChangeTarget{Reason: "I looked"})
+}
+
+// meddle is a person's word on a receiver that is being sent something: mostly it
+// comes to the log before the outcome of that attempt.
+func (c *client) meddle() {
+	ids, _ := c.h.watch.flying()
+	if len(ids) == 0 {
+		return
+	}
+	what := []string{"pause", "reset", "reset"}[c.r.IntN(3)]
+	c.h.count("meddled: " + what)
+	c.ask("POST", "/v1/targets/"+string(ids[c.r.IntN(len(ids))])+"/"+what, "", api.ChangeTarget{Reason: "I looked"})
 }
 
 // again replays a delivery, or says that it is done with.

@@ -91,6 +91,9 @@ func (h *history) count(what string) {
 type temper struct {
 	length                                                    int
 	command, pass, crash, fail, late, cut, twice, fault, lose int
+	meddle                                                    int           // while something is being sent
+	bulk                                                      int           // while there are dead letters
+	second                                                    int           // steps of the second act; 0: there is none
 	tick                                                      time.Duration // the longest step takes
 }
 
@@ -126,10 +129,12 @@ func play(t *testing.T, o plan) *outcome {
 	}
 	mood := rand.New(rand.NewPCG(o.seed, 3))
 	h.temper = drawTemper(mood)
-	if i := slices.Index(h.script, calmLine); i >= 0 {
-		h.temper.length = i
-		h.script = slices.Delete(slices.Clone(h.script), i, i+1)
+	more := rand.New(rand.NewPCG(o.seed, 4)) // beside, so that older scripts still fit
+	h.temper.meddle, h.temper.bulk = []int{0, 20, 60, 150}[more.IntN(4)], []int{0, 60, 200}[more.IntN(3)]
+	if h.temper.bulk > 0 {
+		h.temper.second = 40 + more.IntN(160)
 	}
+	h.lengths()
 	h.watch, h.world, h.clients = newWatch(h), newWorld(h, o.seed), newClients(h)
 	if h.most > 1 || mood.IntN(2) == 0 {
 		h.ttl = 10 * time.Second
@@ -143,7 +148,12 @@ func play(t *testing.T, o plan) *outcome {
 	for h.steps < h.temper.length && !h.watch.broken() {
 		h.turn()
 	}
-	h.settle()
+	two := h.temper.second > 0
+	h.settle(!two)
+	if two && !h.watch.broken() {
+		h.stir()
+		h.settle(true)
+	}
 	h.end()
 	return &outcome{
 		seed: h.seed, nodes: h.most, found: h.watch.found, steps: h.steps, sum: h.trace.sum, lines: h.trace.lines, words: h.trace.words, tally: h.tally, calmed: h.calmed,
@@ -239,6 +249,12 @@ func (h *history) draw(ready []*parked) decision {
 	}
 	if roll(t.command) && h.clients.busy() < 4 {
 		return h.decide("command")
+	}
+	if ids, _ := h.watch.flying(); h.clients.busy() < 4 && len(ids) > 0 && roll(t.meddle) {
+		return h.decide("meddle")
+	}
+	if h.clients.busy() < 4 && h.watch.letters() && roll(t.bulk) {
+		return h.decide("bulk")
 	}
 	if roll(t.fault) {
 		if d, ok := h.drawFault(); ok {
@@ -408,6 +424,10 @@ func (h *history) parse(text string, ready []*parked) (decision, bool) {
 		return decision{text, h.begin}, true
 	case "command":
 		return decision{text, func() { h.clients.act((*client).command) }}, true
+	case "meddle":
+		return decision{text, func() { h.clients.act((*client).meddle) }}, true
+	case "bulk":
+		return decision{text, func() { h.clients.act((*client).bulk) }}, true
 	case "resolve":
 		return decision{text, func() { h.clients.act((*client).resolve) }}, true
 	case "full":
@@ -478,15 +498,53 @@ const (
 	settleTime  = 10 * time.Minute
 )
 
-// againCalm is how often a person sees to a delivery once nothing fails any more,
-// where there is a dead letter.
-const againCalm = 3
+// againCalm is how often a person sees to deliveries once nothing fails any more,
+// where there is a dead letter: to one by one, and in the end to many.
+const againCalm = 4
 
-// calmLine stands in a history where the last fault is over.
-const calmLine = "calm"
+// calmMeddle is how often a person has a word on a receiver then that is being sent
+// something once more.
+const calmMeddle = 3
 
-// settle ends all faults and lets the nodes work until nothing is left to do.
-func (h *history) settle() {
+// calmLine stands in a history where the faults of an act are over, stirLine where
+// the second act begins.
+const calmLine, stirLine = "calm", "stir"
+
+// lengths takes how long the acts are from the script, where there is one.
+func (h *history) lengths() {
+	calm := slices.Index(h.script, calmLine)
+	if calm < 0 {
+		return
+	}
+	h.temper.length, h.temper.second = calm, 0
+	script := slices.Delete(slices.Clone(h.script), calm, calm+1)
+	if stir := slices.Index(script, stirLine); stir >= 0 {
+		script = slices.Delete(script, stir, stir+1)
+		h.temper.second = len(script) - stir
+		if again := slices.Index(script, calmLine); again >= 0 {
+			h.temper.second = again - stir
+			script = slices.Delete(script, again, again+1)
+		}
+	}
+	h.script = script
+}
+
+// stir begins a second act, once all runs and deliveries came to their end: what
+// people do with dead letters in numbers, under faults as before.
+func (h *history) stir() {
+	h.trace.add(stirLine)
+	h.calm, h.crashes = false, 0
+	h.world.mu.Lock()
+	h.world.calm = false
+	h.world.mu.Unlock()
+	for end := h.steps + h.temper.second; h.steps < end && !h.watch.broken(); {
+		h.turn()
+	}
+}
+
+// settle ends all faults and lets the nodes work until nothing is left to do; at
+// last with people who see to what arrived nowhere.
+func (h *history) settle(last bool) {
 	h.calm, h.full = true, false
 	h.trace.add(calmLine)
 	for _, n := range h.nodes {
@@ -496,18 +554,21 @@ func (h *history) settle() {
 	h.world.calm = true
 	h.world.mu.Unlock()
 	began, first := time.Now(), h.steps
-	for again := 0; !h.watch.broken(); {
+	for again, meddled := 0, 0; !h.watch.broken(); {
 		synctest.Wait()
-		if again < againCalm && h.watch.letters() && h.clients.busy() == 0 && len(h.serving()) > 0 {
-			again++
-			h.clients.act((*client).again)
+		if last && again < againCalm && h.watch.letters() && h.clients.busy() == 0 && len(h.serving()) > 0 {
+			if again++; again < againCalm {
+				h.clients.act((*client).again)
+			} else {
+				h.clients.act(func(c *client) { c.replayAll(c.choice()) })
+			}
 		}
-		runs, deliveries := h.watch.unsettled()
-		if runs+deliveries+h.clients.busy() == 0 && h.quiet() {
+		runs, deliveries, jobs := h.watch.unsettled()
+		if runs+deliveries+jobs+h.clients.busy() == 0 && h.quiet() {
 			break
 		}
 		if time.Since(began) > settleTime || h.steps-first > settleSteps {
-			h.watch.find("something is stuck: %d runs, %d deliveries, %d clients", runs, deliveries, h.clients.busy())
+			h.watch.find("something is stuck: %d runs, %d deliveries, %d jobs, %d clients", runs, deliveries, jobs, h.clients.busy())
 			break
 		}
 		if len(h.watch.doubts()) > 0 && h.clients.busy() == 0 && len(h.serving()) > 0 {
@@ -516,9 +577,13 @@ func (h *history) settle() {
 		if h.watch.parked() && h.clients.busy() == 0 && len(h.serving()) > 0 {
 			h.clients.act((*client).receiver)
 		}
+		if _, again := h.watch.flying(); again && meddled < calmMeddle && h.temper.meddle > 0 && h.clients.busy() == 0 && len(h.serving()) > 0 {
+			meddled++
+			h.clients.act((*client).meddle)
+		}
 		h.turn()
 	}
-	h.calmed = time.Since(began)
+	h.calmed = max(h.calmed, time.Since(began))
 }
 
 // quiet says whether nothing waits but time.

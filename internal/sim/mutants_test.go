@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast/internal/daemon"
 	"github.com/holdfast-dev/holdfast/internal/delivery"
+	"github.com/holdfast-dev/holdfast/internal/derived"
 	"github.com/holdfast-dev/holdfast/internal/event"
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/llm"
@@ -192,6 +193,31 @@ var mutants = []*mutant{
 		}}
 	}},
 	{name: "the store forgets how receivers fare", ofStore: func(s daemon.Store, _ *node) daemon.Store { return &forgetful{s} }},
+	{name: "the store takes outcomes whatever a person did to the receiver", ofStore: func(s daemon.Store, _ *node) daemon.Store {
+		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+			switch a.Entries[0].Events[0].Data.(type) {
+			case *event.DeliveryAttemptFailed, *event.DeliveryDelivered:
+				a.Require = slices.DeleteFunc(slices.Clone(a.Require), func(c eventlog.Condition) bool { return c.Table == derived.Targets })
+			}
+			return s.Append(ctx, a)
+		}}
+	}},
+	{name: "the store lets jobs replay whatever became of a delivery", ofStore: func(s daemon.Store, _ *node) daemon.Store {
+		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+			if _, ok := a.Entries[0].Events[0].Data.(*event.JobAdvanced); ok {
+				a.Require = nil
+			}
+			return s.Append(ctx, a)
+		}}
+	}},
+	{name: "the store forgets the replays of a job", ofStore: func(s daemon.Store, _ *node) daemon.Store {
+		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
+			if _, ok := a.Entries[0].Events[0].Data.(*event.JobAdvanced); ok {
+				a.Entries = a.Entries[:1]
+			}
+			return s.Append(ctx, a)
+		}}
+	}},
 	{name: "the store forgets what is for the audit stream", ofStore: func(s daemon.Store, _ *node) daemon.Store {
 		return &broken{Store: s, append: func(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
 			a.Entries = slices.DeleteFunc(slices.Clone(a.Entries), func(e eventlog.Entry) bool { return e.Stream == event.AuditStream })

@@ -162,6 +162,7 @@ func TestHistories(t *testing.T) {
 		"run.completed", "run.failed", "run.cancelled", "run.interrupted", "run.needs_attention", "run.attention.resolved", "tool.call.interrupted",
 		"tool.call.retrying", "model.retry.scheduled", "context.compacted", "contract.repair.requested", "delivery.delivered", "delivery.dead_lettered", "delivery.replayed",
 		"target.circuit.opened", "target.circuit.half_opened", "target.paused", "target.resumed", "audit.target.changed", "audit.delivery.replayed",
+		"job.planned", "job.started", "job.advanced", "job.cancel.requested", "job completed", "job cancelled", "dry run", "progress seen", "skipped already_replayed", "refused plan_drifted",
 		"crash-before", "crash-after", "err-before", "err-after", "late", "cut", "twice", "pause", "split errors", "split hangs", "disk full", "news lost",
 		"stop in order", "taken from the dead", "taken from the living", "taken in the middle of an answer", "append refused: held", "append refused: fenced",
 		"append refused: head moved", "request that landed behind its caller's end", "known key", "key conflict", "refused input_contract_violated",

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,8 +34,10 @@ type watch struct {
 	keys    map[string]event.RunID // by the digest of the key
 	open    int                    // runs not at their end
 	pending int                    // deliveries not at their end
-	leases  map[*node]time.Time    // until when, by the store's clock; zero: without end
-	before  []stood                // of the streams of the append that is being made
+	jobs    map[event.JobID]*jobSeen
+	working int                 // jobs that were started, or called off, and are not at their end
+	leases  map[*node]time.Time // until when, by the store's clock; zero: without end
+	before  []stood             // of the streams of the append that is being made
 }
 
 // stood is where a stream stood before an append.
@@ -88,19 +91,21 @@ type callSeen struct {
 }
 
 type deliverySeen struct {
-	target event.TargetID
-	open   int
-	sent   int // number of the attempt that was sent
-	by     *node
-	epoch  int64
-	ended  string
+	session event.SessionID
+	target  event.TargetID
+	place   int64 // in its lane
+	open    int
+	sent    int // number of the attempt that was sent
+	by      *node
+	epoch   int64
+	ended   string
 }
 
 func newWatch(h *history) *watch {
 	return &watch{
 		h: h, streams: map[event.Stream]*stream{}, alias: map[string]string{}, runs: map[event.RunID]*runSeen{}, calls: map[event.CallID]*callSeen{},
 		lanes: map[event.DeliveryID]*deliverySeen{}, owed: map[event.DeliveryID]event.TargetID{}, keys: map[string]event.RunID{}, leases: map[*node]time.Time{},
-		paused: map[event.Stream]bool{},
+		paused: map[event.Stream]bool{}, jobs: map[event.JobID]*jobSeen{},
 	}
 }
 
@@ -135,6 +140,8 @@ func (w *watch) called(id any) any {
 	case event.TargetID:
 		s = string(id)
 	case event.DeliveryID:
+		s = string(id)
+	case event.JobID:
 		s = string(id)
 	case event.Stream:
 		_, s, _ = strings.Cut(string(id), ":")
@@ -340,7 +347,7 @@ func (w *watch) committed(stamps []eventlog.Stamp) *node {
 			}
 		}
 	}
-	for _, text := range sim.Told(all) {
+	for _, text := range append(sim.Told(all), sim.Jobs(all)...) {
 		w.note("%s", text)
 	}
 	return w.by
@@ -457,10 +464,14 @@ func (w *watch) about(st *stream, e *event.Event) {
 			w.note("I-24: the delivery %s to %s follows from no output", d.DeliveryID, id)
 		}
 		delete(w.owed, d.DeliveryID)
-		w.lanes[d.DeliveryID] = &deliverySeen{target: id}
+		w.lanes[d.DeliveryID] = &deliverySeen{session: e.SessionID, target: id, place: e.Seq}
 		w.pending++
 	case *event.DeliveryReplayed:
-		if l := w.lanes[d.DeliveryID]; l.ended != "" { // else it waits already
+		l := w.lanes[d.DeliveryID]
+		if d.JobID != "" {
+			w.replayed(l, d)
+		}
+		if l.place = e.Seq; l.ended != "" { // else it waits already
 			l.ended = ""
 			w.pending++
 		}
@@ -484,6 +495,8 @@ func (w *watch) about(st *stream, e *event.Event) {
 		w.paused[st.id] = true
 	case *event.TargetResumed:
 		delete(w.paused, st.id)
+	default:
+		w.job(st, e)
 	}
 }
 
@@ -492,6 +505,27 @@ func (w *watch) parked() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.paused) > 0
+}
+
+// flying lists the targets that are being sent something, in the order of their ids:
+// once more, if any is, since there is something to undo then.
+func (w *watch) flying() (out []event.TargetID, again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var more []event.TargetID
+	for _, l := range w.lanes {
+		switch {
+		case l.open > 1:
+			more = append(more, l.target)
+		case l.open == 1:
+			out = append(out, l.target)
+		}
+	}
+	if again = len(more) > 0; again {
+		out = more
+	}
+	slices.Sort(out)
+	return slices.Compact(out), again
 }
 
 // lasting says whether a call's effect must not happen twice.
@@ -621,10 +655,10 @@ func (w *watch) sending(n *node, m delivery.Message) {
 }
 
 // unsettled says what is not at its end.
-func (w *watch) unsettled() (runs, deliveries int) {
+func (w *watch) unsettled() (runs, deliveries, jobs int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.open, w.pending
+	return w.open, w.pending, w.working
 }
 
 // letters says whether a delivery is a dead letter.

@@ -429,6 +429,9 @@ func (w *world) send(n *node, ctx context.Context, m delivery.Message) delivery.
 	case 3:
 		return delivery.Result{Code: "http_410", Status: 410, Gone: true}
 	}
+	if !calm && w.draw("refused", m.ID).below(3) == 0 { // until all is calm, and it is replayed
+		return delivery.Result{Code: "http_422", Status: 422}
+	}
 	w.mu.Lock()
 	r.accepted++
 	w.mu.Unlock()

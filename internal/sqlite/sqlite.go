@@ -13,7 +13,9 @@
 // otherwise: write-ahead log; synchronous FULL, so that what was acknowledged
 // survives a loss of power; a checkpoint every 4,000 pages (16 MB), so that its
 // syncs are rare beside those of the commits, and a log file cut back to 64 MB
-// after a burst; a page cache of 32 MB for the writer and 4 MB for each reader.
+// after a burst; a page cache of 16 MB for the writer and 2 MB for each reader. In
+// memory that is twice as much: a page with its header is a little more than 4 KiB,
+// and the allocator of the driver gives powers of two.
 // Freed bytes are overwritten always, and not only while a session is erased: a
 // page that an update or a rebuild of derived rows freed long before may hold
 // content that an erasing no longer finds.
@@ -199,7 +201,7 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 		return nil, err
 	}
 	db, err := sql.Open("sqlite", source(path, "rw", "journal_mode(WAL)", "synchronous("+s.cfg.Sync+")",
-		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "cache_size(-32768)", "secure_delete(ON)"))
+		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "cache_size(-16384)", "secure_delete(ON)"))
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +240,7 @@ func (s *Store) start(ctx context.Context) (w *writer, err error) {
 	if err := w.startForgetting(unswept); err != nil {
 		return nil, err
 	}
-	readDB, err := sql.Open("sqlite", source(path, "ro", "cache_size(-4096)"))
+	readDB, err := sql.Open("sqlite", source(path, "ro", "cache_size(-2048)"))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,9 @@ package storetest
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
+	mrand "math/rand/v2"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -20,6 +23,21 @@ func DatabaseURL() (address string, wanted bool) {
 		return u, true
 	}
 	return "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", os.Getenv("CI") != ""
+}
+
+// Port gives a port of loopback that is free, and below those that systems hand out by
+// themselves: what listens there later, or again, finds it free still.
+func Port(t testing.TB) int {
+	t.Helper()
+	for range 1000 {
+		port := 10_000 + mrand.IntN(20_000)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 // Database makes a schema for a test in the database of the tests, and gives the

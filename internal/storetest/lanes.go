@@ -157,6 +157,7 @@ func testAttempts(t *testing.T, s *suite) {
 	backlog(1, 1, 1, 0)
 
 	// A pause is a command without a session, and forbids the start of an attempt.
+	before := state()
 	pause := command(target.Stream(), event.Event{UserID: "ann", Data: &event.TargetPaused{Actor: "ben", Code: event.PausedByRequest, Reason: "why"}})
 	s.must(pause)
 	if got := state(); got.Paused != 1 || got.PausedBy != "ben" || got.PauseReason != "why" || got.PausedAt == "" {
@@ -165,16 +166,26 @@ func testAttempts(t *testing.T, s *suite) {
 	backlog(1, 1, 1, 1)
 	start := command(target.Stream(), draft("ann", id, "run_1", &event.DeliveryAttemptStarted{DeliveryID: d, Attempt: 13}))
 	key := []derived.Col{{Name: "target_id", Value: string(target)}}
-	start.Require = []eventlog.Condition{
-		{Table: derived.Outbox, Column: "status", In: []any{"pending"}, Where: append(key[:1:1], derived.Col{Name: "delivery_id", Value: string(d)}, derived.Col{Name: "n_open", Value: int64(0)})},
-		{Table: derived.Targets, Absent: true, Where: append(key[:1:1], derived.Col{Name: "n_paused", Value: int64(1)})},
+	asKnown := func(known eventlog.TargetState) { // what an owner says of a target that it knows
+		start.Require = []eventlog.Condition{
+			{Table: derived.Outbox, Column: "status", In: []any{"pending"}, Where: append(key[:1:1], derived.Col{Name: "delivery_id", Value: string(d)}, derived.Col{Name: "n_open", Value: int64(0)})},
+			{Table: derived.Targets, Column: "circuit", In: []any{known.Circuit}, Where: append(key[:1:1],
+				derived.Col{Name: "n_paused", Value: known.Paused}, derived.Col{Name: "resumed_at", Value: known.ResumedAt}, derived.Col{Name: "reset_at", Value: known.ResetAt},
+				derived.Col{Name: "n_failures", Value: known.Failures}, derived.Col{Name: "n_opens", Value: known.Opens})},
+		}
 	}
-	_, err = s.Append(t.Context(), start)
-	var ce *eventlog.ConditionError
-	if !errors.As(err, &ce) || ce.Index != 1 {
-		t.Errorf("an attempt at a paused target: %v", err)
+	overtaken := func(by string) {
+		t.Helper()
+		var ce *eventlog.ConditionError
+		if _, err := s.Append(t.Context(), start); !errors.As(err, &ce) || ce.Index != 1 {
+			t.Errorf("an attempt at a target that was %s meanwhile: %v", by, err)
+		}
 	}
+	asKnown(before)
+	overtaken("paused")
 	s.must(command(target.Stream(), event.Event{UserID: "ann", Data: &event.TargetResumed{}}))
+	overtaken("paused and resumed")
+	asKnown(state())
 	s.must(start)
 	if row, err := s.Target(t.Context(), target); err != nil || row.InFlight != 1 {
 		t.Errorf("%+v %v", row, err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -142,12 +141,7 @@ func TestClientStops(t *testing.T) {
 }
 
 func TestClientReach(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := "http://user:secret@" + l.Addr().String()
-	l.Close()
+	closed := "http://user:secret@127.0.0.1:1"
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }))
 	defer plain.Close()
 	secure := httptest.NewUnstartedServer(plain.Config.Handler)

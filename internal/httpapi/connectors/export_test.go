@@ -1,0 +1,4 @@
+package connectors
+
+// SenderPatience is told to tests, which wait for longer.
+const SenderPatience = senderPatience
