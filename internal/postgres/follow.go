@@ -90,37 +90,50 @@ func (f *follower) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		quiet := time.Since(time.Unix(0, f.heard.Load()))
+		if !failing && quiet >= 0 && quiet < awake {
+			select {
+			case <-timer.C:
+				f.rewind(ctx)
+			default:
+			}
+			continue
+		}
 		select {
 		case <-f.wake:
 		case <-timer.C:
-			if err := f.rewind(ctx); err != nil && ctx.Err() == nil {
-				f.s.cfg.Log.Warn("look for the end of the feed", "err", err)
-			}
+			f.rewind(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// readEvery is the least time between two reads of the feed, which several nodes
-// ask for.
-const readEvery = 20 * time.Millisecond
+// When the feed is read: after a signal, and from then on every readEvery until
+// nothing new has been in it for a time. So what others write in a row is seen
+// without a signal for each.
+const (
+	readEvery = 25 * time.Millisecond
+	awake     = time.Second
+)
 
 const feedEnd = "SELECT coalesce((SELECT pos FROM @.feed ORDER BY pos DESC LIMIT 1), 0)"
 
 // rewind notices that the end of the feed stands before what was read: the
 // database is an older one, a standby that had not heard of the last commits. What
 // was read of those is not there.
-func (f *follower) rewind(ctx context.Context) error {
+func (f *follower) rewind(ctx context.Context) {
 	end, err := oneOf(ctx, f.s, f.s.pool, feedEnd, nil, func(n *int64) []any { return []any{n} })
+	if err != nil && ctx.Err() == nil {
+		f.s.cfg.Log.Warn("look for the end of the feed", "err", err)
+	}
 	if err != nil || end >= f.seen.Load() {
-		return err
+		return
 	}
 	f.s.cfg.Log.Error("the database has lost commits: its log ends before what was read from it; a failover to a standby that lags behind does that",
 		"read_to", f.seen.Load(), "ends_at", end)
 	f.seen.Store(end)
 	f.s.tails.Clear()
-	return nil
 }
 
 // newsChunk is how many transactions are read at a time.
@@ -241,12 +254,12 @@ func (f *follower) hear(ctx context.Context) (heard bool, err error) {
 	}
 }
 
-// notifyEvery is the least time between two notifications of one node: what is
-// committed meanwhile is told of together; the first is told of at once. A
-// notification is a transaction of its own, since in PostgreSQL those that notify
-// are committed one after the other, and appends are not to wait for that. Each
-// makes all others read the feed.
-const notifyEvery = 25 * time.Millisecond
+// notifyEvery is the least time between two notifications of one node. The first
+// commit is told of at once; the others are awake from then on, and kept so by the
+// next notification or by what they read. A notification is a transaction of its own,
+// since in PostgreSQL those that notify are committed one after the other, and appends
+// are not to wait for that.
+const notifyEvery = awake / 2
 
 // tell notifies the other nodes, while there are some.
 func (f *follower) tell(ctx context.Context) {

@@ -64,7 +64,7 @@ type pace struct {
 }
 
 const (
-	gatherFor = 4 * time.Millisecond // from the end of a transaction to the next
+	gatherFor = 2 * time.Millisecond // from the end of a transaction to the next
 	beside    = time.Second          // how long a node that was heard of counts as one that writes
 )
 
