@@ -859,6 +859,31 @@ func TestNewsFromTheLog(t *testing.T) {
 	}
 }
 
+// Who has heard of another node of late hears more of it without a signal.
+func TestNewsInARow(t *testing.T) {
+	url := schemaFor(t, t.TempDir())
+	heard := make(chan []News, 10)
+	s := open(t, Config{URL: url, pooled: true, NewsEvery: time.Hour, OnNews: func(list []News) { heard <- list }}) // which nobody signals
+	other := open(t, Config{URL: url})
+	id := newSession(t)
+	mustAppend(t, other, created(id, ""))
+	for range 5 { // a machine that stands still for a second is given another try
+		s.follow.heard.Store(time.Now().UnixNano())
+		signal(s.follow.wake)
+		waitFor(t, "it looks", func() bool { return len(s.follow.wake) == 0 })
+		for len(heard) > 0 {
+			<-heard
+		}
+		mustAppend(t, other, said(id, "x"))
+		select {
+		case <-heard:
+			return
+		case <-time.After(20 * awake):
+		}
+	}
+	t.Error("what another node writes in a row is not heard of")
+}
+
 // Readers that have all connections keep neither appends nor leases waiting.
 func TestReadersDoNotHoldUp(t *testing.T) {
 	s := open(t, Config{Conns: 6})
