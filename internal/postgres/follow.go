@@ -93,6 +93,7 @@ func (f *follower) run(ctx context.Context) {
 		quiet := time.Since(time.Unix(0, f.heard.Load()))
 		if !failing && quiet >= 0 && quiet < awake {
 			select {
+			case <-f.wake: // what it tells of is read now
 			case <-timer.C:
 				f.rewind(ctx)
 			default:
