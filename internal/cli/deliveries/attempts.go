@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"text/tabwriter"
+	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/client"
@@ -38,8 +39,12 @@ func (a app) showDelivery(ctx context.Context, c *client.Client, d *api.Delivery
 		if d.LastCode != "" {
 			fmt.Fprintf(w, "last failure\t%s\n", lastOf(d))
 		}
-		if d.NextAt != nil {
+		switch {
+		case d.NextAt == nil:
+		case d.NextAt.After(time.Now()):
 			fmt.Fprintf(w, "next attempt\t%s (%s)\n", words.Stamp(*d.NextAt), words.Soon(d.NextAt))
+		default: // its own wait is over; of its lane a delivery knows nothing
+			fmt.Fprintf(w, "next attempt\twhen its turn comes in the lane: holdfast targets show %s\n", d.TargetID)
 		}
 		fmt.Fprintf(w, "created\t%s\nrun\t%s\nsession\t%s\ntarget\t%s (%s)\n", words.Stamp(d.CreatedAt), d.RunID, d.SessionID, d.TargetID, d.Type)
 		fmt.Fprintf(w, "receiver\t%s\n", cmp.Or(words.Clean(d.Receiver), "-"))

@@ -212,6 +212,9 @@ func (a app) replayAllCommand() *cobra.Command {
 			if follow {
 				return a.followJob(ctx, c, j.ID)
 			}
+			if j.Status == api.JobCompleted || j.Status == api.JobCancelled { // of a plan that was started before
+				return a.Say(j, "%s\n", progress(j))
+			}
 			return a.Say(j, "%s replays %s; follow it with: holdfast jobs show %s --watch\n", j.ID, words.Count(int(j.Total), "dead letter"), j.ID)
 		})}
 	fl := all.Flags()

@@ -71,6 +71,9 @@ func (a app) changeTargetCommand(use, short string, do func(*client.Client, cont
 			if t.Unchanged {
 				return a.Say(t, "%s\n", alreadySo(t))
 			}
+			if use == "reset" && t.Paused != nil {
+				return a.Say(t, "the circuit of %s is closed; the target stays paused: holdfast targets resume %s\n", t.ID, t.ID)
+			}
 			return a.Say(t, said, t.ID)
 		})}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
