@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -165,7 +166,10 @@ func (a app) newKeyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := masterkey.Write(args[0], k.Text()); err != nil {
+			switch err := masterkey.Write(args[0], k.Text()); {
+			case errors.Is(err, fs.ErrExist):
+				return console.Usage(fmt.Errorf("%s is there already; a key is never written over something", words.Clean(args[0])))
+			case err != nil:
 				return console.Usage(err)
 			}
 			return a.Say(map[string]any{"key_id": k.ID(), "file": args[0]}, "the master key %s is in %s\n", k.ID(), words.Clean(args[0]))
