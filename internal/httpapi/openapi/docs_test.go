@@ -129,7 +129,7 @@ Made from the table of routes; the same table makes the mux and ` + "`/openapi.j
 * ` + "`Authorization: Bearer hf_…`" + `. Roles: reader < operator < admin. A token that is bound to a user sees that user only. A unix socket wants no token.
 * Query parameters that an operation does not know are refused.
 * Lists give ` + "`{items, next_cursor}`" + `; next_cursor is absent on the last page.
-* Times are RFC 3339 in UTC. Ids have typed prefixes: ` + "`ses_ run_ evt_ call_ dlv_ tgt_ ast_ tok_`" + `.
+* Times are RFC 3339 in UTC. Ids have typed prefixes: ` + "`ses_ run_ evt_ call_ dlv_ tgt_ job_ ast_ tok_`" + `.
 
 ## Operations
 `)
