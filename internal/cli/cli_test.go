@@ -60,11 +60,12 @@ func TestReference(t *testing.T) {
 		"Every command takes `--json`, `--server`, `--token` and `--user`; what they do not name is taken from the environment\n" +
 		"(`HOLDFAST_SERVER`, `HOLDFAST_TOKEN`), then from the folder of a `holdfast.yaml`: its daemon's address from\n" +
 		"`<data_dir>/address`, which stands there while the daemon listens, or else `listen`; and, for that daemon only, the token of\n" +
-		"`<data_dir>/admin.token`.\n\n" +
+		"`<data_dir>/admin.token`; a unix socket is sent none of a file, since it wants none.\n\n" +
 		"With `--json` a result is one JSON document. `events`, `runs follow` and `run --follow` are NDJSON: one JSON value a line, an\n" +
 		"event each, and for a run its last state at the end. An error is a problem document (RFC 9457) on standard output besides\n" +
 		"the text on standard error: the daemon's own, or one made here, with the codes `usage`, `configuration_missing`,\n" +
-		"`configuration_invalid`, `data_dir_missing`, `data_dir_locked`, `data_dir_network`, `data_dir_newer`, `data_dir_older`, `database_missing`,\n" +
+		"`configuration_invalid`, `address_in_use`, `data_dir_missing`, `data_dir_locked`, `data_dir_network`, `data_dir_newer`, `data_dir_older`, `database_missing`,\n" +
+		"`database_unreachable`, `database_unfit`, `database_newer`, `database_damaged`, `master_key_unknown`, `backup_by_server`, `backup_refused`, `restore_refused`,\n" +
 		"`unreachable`, `interrupted`, `demo_failed` and `failed`. A run that failed and a verification with findings are results, not errors.\n")
 	describe(&b, root(&console.App{}))
 	path := filepath.Join("..", "..", "docs", "reference", "cli.md")

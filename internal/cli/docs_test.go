@@ -20,6 +20,30 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
+// The page on the command line has every code that is made here.
+func TestLocalCodes(t *testing.T) {
+	files, err := filepath.Glob("*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := regexp.MustCompile(`(?:console\.Exit\([^,]+, |refusal\(|\blocal\()"([a-z_]+)"`)
+	reference, n := page(t, "cli.md"), 0
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range made.FindAllStringSubmatch(string(text), -1) {
+			if n++; !strings.Contains(reference, "`"+m[1]+"`") {
+				t.Errorf("%s: cli.md does not name the code %s", f, m[1])
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("%d codes found: does the expression still fit the code?", n)
+	}
+}
+
 // The examples of the page on scripts are scripts.
 func TestScriptExamples(t *testing.T) {
 	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t, "script.md"), -1)

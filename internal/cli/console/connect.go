@@ -24,7 +24,9 @@ const ConfigFile = "holdfast.yaml"
 // Connect makes the client. What neither flag nor environment names is taken
 // from the configuration in the working directory: the address that its daemon
 // has written down or else the configured one, and the admin token of its data
-// directory, where this user may read it. That token goes to no other server.
+// directory, where this user may read it. That token goes to no other server,
+// and to no socket: who may open one needs none there, and one that was revoked
+// would keep out who came to make another.
 func (a *App) Connect() (*client.Client, error) {
 	server, token := a.Server, a.Token
 	if server != "" && !strings.HasPrefix(server, "unix:") && !strings.Contains(server, "://") {
@@ -43,7 +45,7 @@ func (a *App) Connect() (*client.Client, error) {
 			if server == "" {
 				server = own[0]
 			}
-			if token == "" {
+			if token == "" && !strings.HasPrefix(server, "unix:") {
 				token = a.ownToken(cfg, server, own)
 			}
 		case token != "":
@@ -55,6 +57,9 @@ func (a *App) Connect() (*client.Client, error) {
 	}
 	if server == "" {
 		server = "http://" + config.DefaultListen
+	}
+	if token == "" && strings.HasPrefix(server, "unix:") {
+		a.looked = "no file was looked for, since a socket answers to the daemon's own user and root without one"
 	}
 	c, err := client.New(server, token, client.WithUser(a.User))
 	if err != nil {
