@@ -180,3 +180,41 @@ func TestOutcomeUndoesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A target that is paused and resumed in the instant before a delivery is given up for
+// its age has its deliveries' time anew: that one is not given up. // I-25
+func TestResumeBeforeAnEndByAge(t *testing.T) {
+	for order, inFlight := range map[string]int{"strict": 1, "loose": 2} {
+		t.Run(order, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPost(t, func(context.Context, delivery.Message, int) delivery.Result { return down })
+				p.open(func(c *delivery.Config) {
+					r := steady
+					r.MaxAge, r.Threshold, r.Cooldown, r.InFlight = time.Minute, 1, 5*time.Minute, inFlight // it waits for the circuit when its time ends
+					c.Rules = rules(r)
+				})
+				var once atomic.Bool
+				p.mu.Lock()
+				p.fault = func(a eventlog.Append) error {
+					if _, ends := a.Entries[0].Events[0].Data.(*event.DeliveryDeadLettered); ends && once.CompareAndSwap(false, true) {
+						for _, word := range []event.Data{&event.TargetPaused{Actor: user, Code: event.PausedByRequest}, &event.TargetResumed{Actor: user}} {
+							p.command(urlA, word)
+						}
+					}
+					return nil
+				}
+				p.mu.Unlock()
+				p.enqueue(urlA, "dlv_1")
+				rest(90 * time.Second)
+				if row := p.row("dlv_1"); !once.Load() || row.Status != outbox.Pending {
+					t.Errorf("it was about to be given up: %v; it is %s after %d attempts", once.Load(), row.Status, row.Attempts)
+				}
+				rest(time.Minute) // its time is over anew
+				if row := p.row("dlv_1"); row.Status != outbox.DeadLettered {
+					t.Errorf("it is %s after %d attempts", row.Status, row.Attempts)
+				}
+				p.close()
+			})
+		})
+	}
+}
