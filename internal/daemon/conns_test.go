@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // closing is a connection that tells when it is closed.
@@ -65,6 +68,45 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if late := open(); !late.closed {
 		t.Error("a connection that comes during a stop stays open")
 	}
+}
+
+// one gives a listener one connection, and no other.
+type one struct {
+	conn chan net.Conn
+	done chan struct{}
+}
+
+func (o *one) Accept() (net.Conn, error) {
+	select {
+	case c := <-o.conn:
+		return c, nil
+	case <-o.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (o *one) Close() error   { close(o.done); return nil }
+func (o *one) Addr() net.Addr { return &net.IPAddr{} }
+
+// A connection that was opened in advance and says nothing does not hold up a stop:
+// the server alone would wait for it as long as the door has patience.
+func TestStopWithUnusedConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Daemon{stopping: make(chan struct{})}
+		srv := &http.Server{Handler: http.NotFoundHandler(), ConnState: d.conns.track}
+		d.servers = []*http.Server{srv}
+		l := &one{conn: make(chan net.Conn), done: make(chan struct{})}
+		d.serving.Go(func() { _ = srv.Serve(l) }) // ends with ErrServerClosed
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		l.conn <- theirs
+		synctest.Wait()
+		began := time.Now()
+		d.closeDoor(context.Background())
+		if took := time.Since(began); took > doorPatience/3 {
+			t.Errorf("the door closes after %s", took)
+		}
+	})
 }
 
 // Who keeps all connections busy that may be shuts out itself: others have a fifth of

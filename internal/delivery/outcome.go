@@ -45,11 +45,13 @@ const recounts = 8
 // a person did to the target meanwhile: where the target does not fare any more as it
 // was known to, what follows from the attempt is worked out anew.
 func (t *turn) record(ctx context.Context, p part) error {
-	for n := 1; ; n++ {
+	changed := 0
+	for {
 		err := t.append(ctx, p)
 		if errors.Is(err, errOvertaken) && p.res != nil {
 			if err = t.refresh(ctx); err == nil {
-				p.res.mute = n >= recounts
+				changed++
+				p.res.mute = changed >= recounts
 				p = t.outcome(p.row, p.res)
 				continue
 			}

@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -77,9 +78,10 @@ func TestResetIsNotForgotten(t *testing.T) {
 }
 
 // between has a person's words come to the log in the instant between the end of an
-// attempt and the record of its outcome, as often as there are words. The lane hears
-// of them from the log alone.
-func (p *post) between(url string, words ...event.Data) {
+// attempt and the record of its outcome, as often as there are words, behind so many
+// tries at which the store could not be reached. The lane hears of them from the log
+// alone.
+func (p *post) between(url string, away int, words ...event.Data) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = func(a eventlog.Append) error {
@@ -88,6 +90,10 @@ func (p *post) between(url string, words ...event.Data) {
 			case *event.DeliveryAttemptFailed, *event.DeliveryDelivered:
 			default:
 				continue
+			}
+			if away > 0 {
+				away--
+				return errors.New("the store cannot be reached")
 			}
 			if len(words) == 0 {
 				return nil
@@ -115,15 +121,17 @@ func TestOutcomeUndoesNothing(t *testing.T) {
 		words   []event.Data
 		want    outbox.Circuit
 		by      string // who paused it
+		away    int
 	}{
-		"reset under the last of a row":  {5, down, []event.Data{reset}, outbox.Circuit{Failures: 1}, ""},
-		"reset under a probe":            {6, down, []event.Data{reset}, outbox.Circuit{Failures: 1}, ""},
-		"reset under a probe that is in": {6, taken, []event.Data{reset}, outbox.Circuit{}, ""},
-		"reset again and again":          {6, down, []event.Data{reset, reset, reset}, outbox.Circuit{Failures: 1}, ""},
-		"reset without an end":           {6, down, slices.Repeat([]event.Data{reset}, 20), outbox.Circuit{}, ""},
-		"paused under the word gone":     {2, gone, []event.Data{pause}, outbox.Circuit{Paused: true}, user},
-		"paused and resumed under gone":  {2, gone, []event.Data{pause, &event.TargetResumed{Actor: user}}, outbox.Circuit{Paused: true}, ""},
-		"paused under a failure":         {2, down, []event.Data{pause}, outbox.Circuit{Failures: 2, Paused: true}, user},
+		"reset under the last of a row":  {5, down, []event.Data{reset}, outbox.Circuit{Failures: 1}, "", 0},
+		"reset under a probe":            {6, down, []event.Data{reset}, outbox.Circuit{Failures: 1}, "", 0},
+		"reset under a probe that is in": {6, taken, []event.Data{reset}, outbox.Circuit{}, "", 0},
+		"reset again and again":          {6, down, []event.Data{reset, reset, reset}, outbox.Circuit{Failures: 1}, "", 0},
+		"reset behind an outage":         {6, down, []event.Data{reset}, outbox.Circuit{Failures: 1}, "", 12},
+		"reset without an end":           {6, down, slices.Repeat([]event.Data{reset}, 20), outbox.Circuit{}, "", 0},
+		"paused under the word gone":     {2, gone, []event.Data{pause}, outbox.Circuit{Paused: true}, user, 0},
+		"paused and resumed under gone":  {2, gone, []event.Data{pause, &event.TargetResumed{Actor: user}}, outbox.Circuit{Paused: true}, "", 0},
+		"paused under a failure":         {2, down, []event.Data{pause}, outbox.Circuit{Failures: 2, Paused: true}, user, 0},
 	} {
 		for order, inFlight := range map[string]int{"strict": 1, "loose": 2} {
 			t.Run(name+" "+order, func(t *testing.T) {
@@ -132,7 +140,7 @@ func TestOutcomeUndoesNothing(t *testing.T) {
 					p = newPost(t, func(_ context.Context, _ delivery.Message, n int) delivery.Result {
 						switch {
 						case n == row.attempt:
-							p.between(urlA, row.words...)
+							p.between(urlA, row.away, row.words...)
 							return row.answer
 						case n > row.attempt:
 							<-time.After(time.Hour)
@@ -148,7 +156,7 @@ func TestOutcomeUndoesNothing(t *testing.T) {
 					for len(p.ids()) < row.attempt {
 						rest(100 * time.Millisecond)
 					}
-					rest(500 * time.Millisecond)
+					rest(500*time.Millisecond + time.Duration(row.away)*2*time.Second)
 					c := p.circuit(urlA)
 					c.ResetAt, c.ResumedAt = time.Time{}, time.Time{}
 					if c != row.want {
@@ -170,5 +178,43 @@ func TestOutcomeUndoesNothing(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A target that is paused and resumed in the instant before a delivery is given up for
+// its age has its deliveries' time anew: that one is not given up. // I-25
+func TestResumeBeforeAnEndByAge(t *testing.T) {
+	for order, inFlight := range map[string]int{"strict": 1, "loose": 2} {
+		t.Run(order, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPost(t, func(context.Context, delivery.Message, int) delivery.Result { return down })
+				p.open(func(c *delivery.Config) {
+					r := steady
+					r.MaxAge, r.Threshold, r.Cooldown, r.InFlight = time.Minute, 1, 5*time.Minute, inFlight // it waits for the circuit when its time ends
+					c.Rules = rules(r)
+				})
+				var once atomic.Bool
+				p.mu.Lock()
+				p.fault = func(a eventlog.Append) error {
+					if _, ends := a.Entries[0].Events[0].Data.(*event.DeliveryDeadLettered); ends && once.CompareAndSwap(false, true) {
+						for _, word := range []event.Data{&event.TargetPaused{Actor: user, Code: event.PausedByRequest}, &event.TargetResumed{Actor: user}} {
+							p.command(urlA, word)
+						}
+					}
+					return nil
+				}
+				p.mu.Unlock()
+				p.enqueue(urlA, "dlv_1")
+				rest(90 * time.Second)
+				if row := p.row("dlv_1"); !once.Load() || row.Status != outbox.Pending {
+					t.Errorf("it was about to be given up: %v; it is %s after %d attempts", once.Load(), row.Status, row.Attempts)
+				}
+				rest(time.Minute) // its time is over anew
+				if row := p.row("dlv_1"); row.Status != outbox.DeadLettered {
+					t.Errorf("it is %s after %d attempts", row.Status, row.Attempts)
+				}
+				p.close()
+			})
+		})
 	}
 }
