@@ -27,6 +27,8 @@ func TestClassify(t *testing.T) {
 		code   string
 		text   string // the whole message, when given
 	}{
+		{"auth by a name for anything", 401, "application/json", `{"error":{"message":"no","type":"server_error"}}`, llm.Auth, "server_error", "no"},
+		{"billing by a name for anything", 402, "application/json", `{"error":{"message":"no","type":"api_error"}}`, llm.Billing, "api_error", "no"},
 		{"openai auth", 401, "application/json", `{"error":{"message":"Incorrect API key provided: sk-te****st.","type":"invalid_request_error","code":"invalid_api_key"}}`, llm.Auth, "invalid_api_key", "Incorrect API key provided: [redacted]"},
 		{"auth by words", 400, "application/json", `{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}`, llm.Auth, "INVALID_ARGUMENT", ""},
 		{"forbidden", 403, "application/json", `{"error":{"message":"no access"}}`, llm.Auth, "", "no access"},

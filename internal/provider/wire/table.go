@@ -58,14 +58,15 @@ var table = []rule{
 		"image_too_small", "image_parse_error", "image_file_too_large", "image_file_not_found", "empty_image_file",
 		"unsupported_image_media_type", "failed_to_download_image", "data_residency_mismatch", "invalid_encrypted_content",
 	}},
+	// What is called so may be anything; these statuses are not.
+	{class: llm.Billing, statuses: []int{402}},
+	{class: llm.Auth, statuses: []int{401, 403, 407}},
 	{class: llm.Server, codes: []string{
 		"server_error", "internal_error", "internal_server_error", "internalservererror", "internal", "api_error", "timeout_error",
 	}},
 
-	{class: llm.Billing, statuses: []int{402}},
 	{class: llm.RateLimit, statuses: []int{429}},
 	{class: llm.Overloaded, statuses: []int{498, 503, 529}},
-	{class: llm.Auth, statuses: []int{401, 403, 407}},
 	{class: llm.Server, statuses: []int{408, 409, 425}},
 
 	{class: llm.RateLimit, statuses: unsure, text: regexp.MustCompile(
