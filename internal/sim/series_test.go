@@ -100,16 +100,25 @@ const (
 	reportEnd   = "<!-- end of sim -->"
 )
 
-// report writes the figures into a document.
-func (s *series) report(path string) error {
+// reportPlace gives what stands before and behind the figures in a document.
+func reportPlace(path string) (before, after string, err error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	before, rest, ok := strings.Cut(string(doc), reportBegin)
 	_, after, whole := strings.Cut(rest, reportEnd)
 	if !ok || !whole {
-		return fmt.Errorf("%s has no place for the figures", path)
+		return "", "", fmt.Errorf("%s has no place for the figures", path)
+	}
+	return before, after, nil
+}
+
+// report writes the figures into a document.
+func (s *series) report(path string) error {
+	before, after, err := reportPlace(path)
+	if err != nil {
+		return err
 	}
 	o := &s.total
 	var b strings.Builder

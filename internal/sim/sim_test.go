@@ -148,6 +148,11 @@ func TestHistories(t *testing.T) {
 	case testing.Short():
 		s.count = 60
 	}
+	if *reportFlag != "" { // before hours of work
+		if _, _, err := reportPlace(*reportFlag); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s.play(t)
 	t.Log(s.total.String())
 	if *reportFlag != "" {
