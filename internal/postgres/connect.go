@@ -78,6 +78,9 @@ func (s *Store) connect(ctx context.Context) error {
 		s.settings = "SELECT " + strings.Join(calls, ", ")
 	} else {
 		cc.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+		// What is asked for goes by one index whatever its arguments are. To plan it anew
+		// by those, which the server may prefer, costs more than to do it.
+		cc.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 		for _, set := range s.sessionSettings() {
 			cc.RuntimeParams[set[0]] = set[1]
 		}
@@ -88,11 +91,6 @@ func (s *Store) connect(ctx context.Context) error {
 	// Writers and leases do not wait for a connection behind readers.
 	first := cfg.Copy()
 	first.MaxConns = primeConns
-	if !s.pooled {
-		// What they do is a handful of statements by key, whose plans are always the
-		// same: to plan each anew by the numbers in it costs as much as to do it.
-		first.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
-	}
 	cfg.MaxConns = max(cfg.MaxConns-primeConns, 2)
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return err

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -152,6 +153,49 @@ func TestListsUseAnIndex(t *testing.T) {
 	text := strings.NewReplacer("status = ?", "status = $1", "updated_at < ?", "updated_at < $2", "LIMIT ?", "LIMIT $3").Replace(settledQuery)
 	if plan := s.planOf(t, text, []any{"delivered", "2026-01-01T00:00:00.000000Z", 200}); !strings.Contains(plan, "using outbox_settled on") || strings.Contains(plan, "Sort") {
 		t.Errorf("%s", plan)
+	}
+}
+
+// What is kept for as long as a connection lives is planned when the tables are
+// new, too, and the server knows nothing of them: it does not read a whole session
+// for its last row.
+func TestPlansOfNewTables(t *testing.T) {
+	s := open(t, Config{})
+	for _, x := range []struct {
+		name, text string
+		args       []any
+	}{
+		{"read", readQuery, []any{"s", 10, 20}},
+		{"bounded read", boundedQuery, []any{"s", 10, 20, 1000}},
+		{"snapshot", saveSnapshot, []any{"s", 1, 1, 1, "x", "s"}},
+		{"end of an append", appendEnds, []any{"s", 10, 1}},
+	} {
+		plan := s.planOf(t, x.text, x.args)
+		if !strings.Contains(plan, "Limit") || !strings.Contains(plan, "Backward using log_stream") {
+			t.Errorf("%s:\n%s", x.name, plan)
+		}
+	}
+}
+
+// A statement is planned once a connection: whether the server would rather plan it
+// by its arguments each time hangs on figures that its vacuum collects, and costs more than the read.
+func TestReadsArePlannedOnce(t *testing.T) {
+	s := open(t, Config{})
+	fill(t, s, 13*3_000)
+	conn, err := s.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for range 10 {
+		if _, err := oneOf(t.Context(), s, conn, runQuery+" WHERE run_id = ?", []any{"run_1"}, runDest); err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+			t.Fatal(err)
+		}
+	}
+	var calls, custom int64
+	err = conn.QueryRow(t.Context(), "SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements WHERE statement LIKE '%.runs r WHERE run_id = %'").Scan(&calls, &custom)
+	if err != nil || calls < 10 || custom != 0 {
+		t.Errorf("%d times by the plan that was kept, %d times by one of its own; want 10 and none (%v)", calls, custom, err)
 	}
 }
 

@@ -74,10 +74,11 @@ func (s *Store) Head(ctx context.Context, stream event.Stream) (eventlog.Head, e
 // readQuery begins at the row that holds the event after $2, which may stand in
 // the middle of it, and ends with the row that holds event $3. bounded leaves out
 // the rows behind which the data of those before, without the first, have more
-// than $4 bytes.
+// than $4 bytes. The last row before is asked for by order: the greatest of all would
+// be looked for among all, while the server knows nothing of the table yet.
 const (
 	readWhere = ` FROM @.log WHERE stream = $1 AND first_seq + count > $2::bigint + 1 AND first_seq <= $3::bigint
-		AND first_seq >= coalesce((SELECT max(first_seq) FROM @.log WHERE stream = $1 AND first_seq <= $2 + 1), 0)`
+		AND first_seq >= coalesce((SELECT first_seq FROM @.log WHERE stream = $1 AND first_seq <= $2 + 1 ORDER BY first_seq DESC LIMIT 1), 0)`
 	readQuery    = "SELECT " + logColumns + readWhere + " ORDER BY first_seq"
 	boundedQuery = "SELECT " + logColumns + " FROM (SELECT " + logColumns + `,
 		sum(coalesce(octet_length(data) - count - 1, 0)) OVER (ORDER BY first_seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before,

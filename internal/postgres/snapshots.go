@@ -28,7 +28,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, snap eventlog.Snapshot) error 
 // may have overtaken this one on its way. The session's stream is locked.
 const saveSnapshot = `INSERT INTO @.snapshots AS old (session_id, version, head, epoch, hash, state)
 	SELECT $1::text, $2::bigint, $3::bigint, $4::bigint, l.hash, $5::bytea FROM @.log l
-	WHERE l.stream = $6 AND l.first_seq = (SELECT max(first_seq) FROM @.log WHERE stream = $6 AND first_seq <= $3)
+	WHERE l.stream = $6 AND l.first_seq = (SELECT first_seq FROM @.log WHERE stream = $6 AND first_seq <= $3 ORDER BY first_seq DESC LIMIT 1)
 	AND l.first_seq + l.count - 1 = $3 AND l.epoch = $4
 	AND EXISTS (SELECT 1 FROM @.sessions s WHERE s.session_id = $1 AND s.status <> '` + statusErased + `')
 	ON CONFLICT (session_id) DO UPDATE SET version = excluded.version, head = excluded.head, epoch = excluded.epoch,
@@ -46,7 +46,7 @@ func (t *transaction) queueSnapshot(b *pgx.Batch, r *request) {
 		})
 }
 
-const appendEnds = `SELECT count(*) FROM @.log WHERE stream = $1 AND first_seq = (SELECT max(first_seq) FROM @.log WHERE stream = $1 AND first_seq <= $2)
+const appendEnds = `SELECT count(*) FROM @.log WHERE stream = $1 AND first_seq = (SELECT first_seq FROM @.log WHERE stream = $1 AND first_seq <= $2 ORDER BY first_seq DESC LIMIT 1)
 	AND first_seq + count - 1 = $2 AND epoch = $3`
 
 // afterwards says of the snapshots that were not stored whether they might have
