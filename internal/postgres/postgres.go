@@ -102,7 +102,7 @@ type Config struct {
 	QueueSize     int           // appends that may wait before callers do; default 1024
 	Conns         int           // connections, beside one that listens; default 16
 	MaxReadBytes  int           // bytes of data past which ReadBounded and Feed end early; default 1 MiB
-	TailBytes     int           // memory for the newest events, which are read most; default 2 MiB
+	TailBytes     int           // memory for the newest events, which are read most; default 4 MiB
 	NewsEvery     time.Duration // between two looks at the feed that nothing asked for; default 1 s
 	ConnectWithin time.Duration // for a connection to be made; default 10 s
 
@@ -127,7 +127,7 @@ func (c *Config) complete() error {
 	c.QueueSize = orDefault(c.QueueSize, 1024)
 	c.Conns = orDefault(c.Conns, 16)
 	c.MaxReadBytes = orDefault(c.MaxReadBytes, 1<<20)
-	c.TailBytes = orDefault(c.TailBytes, 2<<20)
+	c.TailBytes = orDefault(c.TailBytes, 4<<20)
 	c.NewsEvery = orDefault(c.NewsEvery, time.Second)
 	c.ConnectWithin = orDefault(c.ConnectWithin, 10*time.Second)
 	if min(c.Generation, c.Program, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.Conns, c.MaxReadBytes, c.TailBytes, int(c.NewsEvery), int(c.ConnectWithin)) < 0 {

@@ -89,7 +89,7 @@ type Config struct {
 	QueueSize     int // appends that may wait before callers do; default 1024
 	ReadConns     int // connections of readers; default 4
 	MaxReadBytes  int // bytes of data past which ReadBounded and Feed end early; default 1 MiB
-	TailBytes     int // memory for the newest events, which are read most; default 2 MiB
+	TailBytes     int // memory for the newest events, which are read most; default 4 MiB
 }
 
 func (c *Config) complete() error {
@@ -109,7 +109,7 @@ func (c *Config) complete() error {
 	c.QueueSize = orDefault(c.QueueSize, 1024)
 	c.ReadConns = orDefault(c.ReadConns, 4)
 	c.MaxReadBytes = orDefault(c.MaxReadBytes, 1<<20)
-	c.TailBytes = orDefault(c.TailBytes, 2<<20)
+	c.TailBytes = orDefault(c.TailBytes, 4<<20)
 	if min(c.Generation, c.MaxBatch, c.MaxBatchBytes, c.QueueSize, c.ReadConns, c.MaxReadBytes, c.TailBytes) < 0 {
 		return errors.New("a bound is negative")
 	}
