@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
@@ -31,6 +32,9 @@ func (s *Store) run() {
 			case <-time.After(wait):
 			case <-s.queue.Closing():
 			}
+		}
+		if beat.many > 1 { // who is about to append may come along, which costs nobody time
+			runtime.Gosched()
 		}
 		batch, open := s.queue.Take(s.cfg.MaxBatch, s.cfg.MaxBatchBytes, nil)
 		if !open {
