@@ -165,6 +165,10 @@ func oneAndThree(ctx context.Context, b *bench, one nodes) (err error) {
 			if b.server = alone; i == 1 {
 				b.server = d.cpu
 			}
+			// What is asked for is a rate of nodes at work: they have rested, and find into step.
+			if _, err = b.timed(b.d/8, clients, do[i]); err != nil {
+				return err
+			}
 			if pair[i], err = b.timed(b.d/2, clients, do[i]); err != nil {
 				return err
 			}
