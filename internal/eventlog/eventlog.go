@@ -163,6 +163,15 @@ type Positioned struct {
 	Event    event.Event
 }
 
+// Place is where an event stands: its sequence in a stream.
+type Place struct {
+	Stream event.Stream
+	Seq    int64
+}
+
+// MaxFacts bounds the places that are asked for at once.
+const MaxFacts = 64
+
 // Log is the whole port. It is safe for concurrent use.
 type Log interface {
 	// Append commits a, or refuses it with one of the errors above. It returns
@@ -178,6 +187,9 @@ type Log interface {
 	// in bytes that the store sets. It gives at least one event as long as there
 	// is one: only none at all says that there are no more.
 	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	// Facts gives the event at each of some places, of which there may be MaxFacts, in
+	// their order, with Raw and without Data. A place without an event is ErrNotFound.
+	Facts(ctx context.Context, places []Place) ([]event.Event, error)
 	// Feed gives up to limit events after a position, in commit order, that
 	// pass the filter, and the position to go on from, which moves past what
 	// the filter held back. It ends early once the events' data exceed the bound

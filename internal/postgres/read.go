@@ -152,6 +152,56 @@ func readEvents(ctx context.Context, s *Store, q db, stream event.Stream, after 
 	return list, rows.Err()
 }
 
+// factsQuery gives the rows that hold events, or that stand before where they are not.
+const factsQuery = "SELECT " + logColumns + ` FROM unnest($1::text[], $2::bigint[]) u(s, q)
+	CROSS JOIN LATERAL (SELECT * FROM @.log WHERE stream = u.s AND first_seq <= u.q ORDER BY first_seq DESC LIMIT 1) l`
+
+// Facts implements eventlog.Log.
+func (s *Store) Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error) {
+	tails := s.tails
+	select {
+	case <-s.queue.Closing(): // the database says how that went
+		tails = nil
+	default:
+	}
+	list, err := storecore.Facts(tails, places, func(left []eventlog.Place) (list []event.Event, err error) {
+		streams, seqs := make([]string, len(left)), make([]int64, len(left))
+		for i, p := range left {
+			streams[i], seqs[i] = toText(string(p.Stream)), p.Seq
+		}
+		rows, err := s.pool.Query(ctx, s.sql(factsQuery), streams, seqs)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		wanted := make(map[eventlog.Place]bool, len(left))
+		for _, p := range left {
+			wanted[p] = true
+		}
+		for rows.Next() {
+			var row logRow
+			if err := scanLog(rows, &row); err != nil {
+				return nil, err
+			}
+			events, err := row.Events()
+			if err != nil {
+				return nil, err
+			}
+			for i := range events { // and not the rest of the row, which may be long
+				if p := (eventlog.Place{Stream: events[i].Stream, Seq: events[i].Seq}); wanted[p] {
+					list = append(list, events[i])
+				}
+			}
+		}
+		rows.Close()
+		return list, rows.Err()
+	})
+	if err != nil {
+		return nil, s.readErr("read events", err)
+	}
+	return list, nil
+}
+
 // feedQuery walks the log in the order of commits from the row at position $1,
 // which is left out when index $2 is its last, over $3 rows: positions have no
 // gaps. It ends where the data of the rows have more than $4 bytes. A row that the filter holds back comes

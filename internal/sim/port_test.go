@@ -163,6 +163,10 @@ func (p *port) Read(ctx context.Context, s event.Stream, after int64, limit int)
 	})
 }
 
+func (p *port) Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error) {
+	return do(ctx, p, reads, name(ctx, p.n, "facts"), func(ctx context.Context) ([]event.Event, error) { return p.under.Facts(ctx, places) })
+}
+
 func (p *port) ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error) {
 	return do(ctx, p, reads, name(ctx, p.n, "read-bounded", s, after), func(ctx context.Context) ([]event.Event, error) {
 		return p.under.ReadBounded(ctx, s, after, limit)

@@ -123,6 +123,31 @@ func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limi
 	return list, nil
 }
 
+// Facts implements eventlog.Log.
+func (s *Store) Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error) {
+	tails := s.tails
+	select {
+	case <-s.queue.Closing(): // the database says how that went
+		tails = nil
+	default:
+	}
+	list, err := storecore.Facts(tails, places, func(left []eventlog.Place) ([]event.Event, error) {
+		var list []event.Event
+		for _, p := range left {
+			one, err := readEvents(ctx, s.readers, p.Stream, p.Seq-1, 1, math.MaxInt)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, one...)
+		}
+		return list, nil
+	})
+	if err != nil {
+		return nil, s.readErr("read events", err)
+	}
+	return list, nil
+}
+
 // readEvents reads events after a sequence over whatever connection.
 func readEvents(ctx context.Context, st *statements, stream event.Stream, after int64, limit, maxBytes int) ([]event.Event, error) {
 	rows, err := st.query(ctx, []byte(readQuery), string(stream), max(after, 0), limit)

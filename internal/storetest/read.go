@@ -58,6 +58,66 @@ func testReadAnywhere(t *testing.T, s *suite) {
 	}
 }
 
+// Events are found by their places, in whatever order these are asked for, in
+// memory and behind it, and erased ones without their content.
+func testFacts(t *testing.T, s *suite) {
+	ids := []event.SessionID{s.rowsOfMany("ann", 1, 5, 2, 9, 1), s.rowsOfMany("bob", 3, 300), s.session("eve")}
+	at := map[eventlog.Place]event.Event{}
+	look := func(when string) {
+		t.Helper()
+		var places []eventlog.Place
+		for p := range at {
+			places = append(places, p, p)
+		}
+		for some := range slices.Chunk(places, eventlog.MaxFacts) {
+			events, err := s.Facts(t.Context(), some)
+			if err != nil || len(events) != len(some) {
+				t.Fatalf("%s: %d events of %d places, %v", when, len(events), len(some), err)
+			}
+			for i, p := range some {
+				if want := at[p]; events[i].Stream != p.Stream || events[i].Seq != p.Seq || events[i].Hash != want.Hash || !bytes.Equal(events[i].Raw, want.Raw) {
+					t.Fatalf("%s: event %d of %s differs", when, p.Seq, p.Stream)
+				}
+			}
+		}
+	}
+	fill := func() {
+		for _, id := range ids {
+			for _, e := range s.readAll(id.Stream()) {
+				at[eventlog.Place{Stream: e.Stream, Seq: e.Seq}] = e
+			}
+		}
+	}
+	fill()
+	look("at once")
+	s.stop()
+	s.start()
+	look("after a start")
+	s.must(command(ids[0].Stream(), draft("ann", ids[0], "", textEnded("now in memory"))))
+	fill()
+	look("in part from memory")
+	head := int64(len(s.readAll(ids[0].Stream())))
+	for _, p := range []eventlog.Place{{Stream: ids[0].Stream(), Seq: head + 1}, {Stream: ids[0].Stream()}, {Stream: "session:none", Seq: 1}} {
+		_, err := s.Facts(t.Context(), []eventlog.Place{{Stream: ids[1].Stream(), Seq: 1}, p})
+		refused(t, err, eventlog.ErrNotFound)
+	}
+	if events, err := s.Facts(t.Context(), nil); err != nil || len(events) != 0 {
+		t.Fatalf("no places: %v, %v", events, err)
+	}
+	if _, err := s.Facts(t.Context(), make([]eventlog.Place, eventlog.MaxFacts+1)); err == nil {
+		t.Fatal("more places than the bound were taken")
+	}
+	s.must(erasing("eve", ids[2]))
+	events, err := s.Facts(t.Context(), []eventlog.Place{{Stream: ids[2].Stream(), Seq: 1}})
+	if err != nil || !events[0].Erased() || events[0].Hash != at[eventlog.Place{Stream: ids[2].Stream(), Seq: 1}].Hash {
+		t.Fatalf("of an erased session: %+v, %v", events, err)
+	}
+	s.stop()
+	_, err = s.Facts(t.Context(), []eventlog.Place{{Stream: ids[0].Stream(), Seq: 1}})
+	refused(t, err, eventlog.ErrClosed)
+	s.start()
+}
+
 // Large events come in several answers, and all of them; Read gives what it is
 // asked for all the same.
 func testBounded(t *testing.T, s *suite) {

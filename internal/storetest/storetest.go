@@ -101,6 +101,7 @@ func Run(t *testing.T, open Opener) {
 		{"context", testContext},
 		{"read from everywhere", testReadAnywhere},
 		{"bounded reads", testBounded},
+		{"facts", testFacts},
 		{"feed", testFeed},
 		{"feed filters", testFeedFilters},
 		{"blobs", testBlobs},

@@ -25,7 +25,7 @@ func (h *Handlers) showRun(c *call.Call, status int, id event.RunID) error {
 
 // tellRun answers with a run as a row says that it is.
 func (h *Handlers) tellRun(c *call.Call, status int, row *eventlog.RunRow) error {
-	out, err := views.Run(c.Ctx(), h.cfg.Store, row, true)
+	out, err := views.Run(c.Ctx(), h.cfg.Store, row)
 	if err != nil {
 		return err
 	}
@@ -105,15 +105,11 @@ func (h *Handlers) listRuns(c *call.Call) error {
 	if err != nil {
 		return err
 	}
-	out := api.List[api.Run]{Items: []api.Run{}, NextCursor: next}
-	for i := range rows {
-		item, err := views.Run(c.Ctx(), h.cfg.Store, &rows[i], false)
-		if err != nil {
-			return err
-		}
-		out.Items = append(out.Items, item)
+	items, err := views.Runs(c.Ctx(), h.cfg.Store, rows)
+	if err != nil {
+		return err
 	}
-	return c.JSON(http.StatusOK, out)
+	return c.JSON(http.StatusOK, api.List[api.Run]{Items: items, NextCursor: next})
 }
 
 func (h *Handlers) getRun(c *call.Call) error {

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -18,7 +20,7 @@ import (
 
 // Log is what views read beside rows.
 type Log interface {
-	Read(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
+	Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error)
 	Blob(ctx context.Context, owner event.SessionID, ref string) ([]byte, event.BlobKind, error)
 	Deliveries(ctx context.Context, f eventlog.DeliveryFilter, p eventlog.Page) ([]eventlog.DeliveryRow, string, error)
 }
@@ -116,9 +118,36 @@ func ReplyTargets(set *event.Settings) []api.ReplyTarget {
 	return out
 }
 
-// Run shows a run: its row, and from the log its metadata and answer. In a
-// list, answers that stand in the blob store are given as a reference.
-func Run(ctx context.Context, log Log, row *eventlog.RunRow, whole bool) (api.Run, error) {
+// Run shows a run: its row, and from the log its metadata and answer.
+func Run(ctx context.Context, log Log, row *eventlog.RunRow) (api.Run, error) {
+	f, err := factsOf(ctx, log, []eventlog.RunRow{*row})
+	if err != nil {
+		return api.Run{}, err
+	}
+	return run(ctx, log, row, f, true)
+}
+
+// Runs shows runs in a list: answers that stand in the blob store are given as a
+// reference.
+func Runs(ctx context.Context, log Log, rows []eventlog.RunRow) ([]api.Run, error) {
+	out := make([]api.Run, 0, len(rows))
+	for some := range slices.Chunk(rows, eventlog.MaxFacts/2) {
+		f, err := factsOf(ctx, log, some)
+		if err != nil {
+			return nil, err
+		}
+		for i := range some {
+			r, err := run(ctx, log, &some[i], f, false)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+func run(ctx context.Context, log Log, row *eventlog.RunRow, f facts, whole bool) (api.Run, error) {
 	var t Times
 	out := api.Run{
 		ID: string(row.ID), SessionID: string(row.SessionID), UserID: row.UserID, Kind: row.Kind, Status: row.Status,
@@ -144,7 +173,7 @@ func Run(ctx context.Context, log Log, row *eventlog.RunRow, whole bool) (api.Ru
 	for _, w := range waiting {
 		out.Attention = append(out.Attention, api.Attention{CallID: string(w.CallID), Tool: w.Name, Reason: w.Reason})
 	}
-	created, err := fact(ctx, log, row, row.CreatedSeq)
+	created, err := f.at(createdAt(row))
 	if err != nil {
 		return out, err
 	}
@@ -159,7 +188,7 @@ func Run(ctx context.Context, log Log, row *eventlog.RunRow, whole bool) (api.Ru
 	if row.OutputSeq == 0 {
 		return out, nil // deliveries come with an output
 	}
-	sent, err := outputs(ctx, log, row, whole, &out)
+	sent, err := outputs(ctx, log, row, f, whole, &out)
 	if err != nil || sent == 0 {
 		return out, err
 	}
@@ -195,22 +224,50 @@ func counters(row *eventlog.RunRow, out *api.Run) error {
 	return nil
 }
 
-// fact reads one event of the run's session. Its Data is nil when it was erased.
-func fact(ctx context.Context, log Log, row *eventlog.RunRow, seq int64) (event.Event, error) {
-	events, err := log.Read(ctx, row.SessionID.Stream(), seq-1, 1)
-	if err != nil {
-		return event.Event{}, err
+// facts are what the log keeps of runs, by their places.
+type facts map[eventlog.Place]event.Event
+
+func createdAt(row *eventlog.RunRow) eventlog.Place {
+	return eventlog.Place{Stream: row.SessionID.Stream(), Seq: row.CreatedSeq}
+}
+
+func outputAt(row *eventlog.RunRow) eventlog.Place {
+	return eventlog.Place{Stream: row.SessionID.Stream(), Seq: row.OutputSeq}
+}
+
+// factsOf reads what is shown of runs beside their rows. There may be half of
+// eventlog.MaxFacts runs.
+func factsOf(ctx context.Context, log Log, rows []eventlog.RunRow) (facts, error) {
+	var places []eventlog.Place
+	for i := range rows {
+		places = append(places, createdAt(&rows[i]))
+		if rows[i].OutputSeq != 0 {
+			places = append(places, outputAt(&rows[i]))
+		}
 	}
-	if len(events) != 1 || events[0].Seq != seq {
-		return event.Event{}, fmt.Errorf("run %s: its event %d is not in the log", row.ID, seq)
+	events, err := log.Facts(ctx, places)
+	switch {
+	case errors.Is(err, eventlog.ErrNotFound): // what was asked for is there; the log is not whole
+		return nil, fmt.Errorf("what rows speak of is not in the log: %s", err.Error())
+	case err != nil:
+		return nil, err
 	}
-	e := events[0]
+	f := make(facts, len(places))
+	for i, p := range places {
+		f[p] = events[i]
+	}
+	return f, nil
+}
+
+// at gives an event. Its Data is nil when it was erased.
+func (f facts) at(p eventlog.Place) (event.Event, error) {
+	e := f[p]
 	return e, e.Decode()
 }
 
 // outputs reads the answer of a run, and says to how many targets it went.
-func outputs(ctx context.Context, log Log, row *eventlog.RunRow, whole bool, out *api.Run) (sent int, err error) {
-	e, err := fact(ctx, log, row, row.OutputSeq)
+func outputs(ctx context.Context, log Log, row *eventlog.RunRow, f facts, whole bool, out *api.Run) (sent int, err error) {
+	e, err := f.at(outputAt(row))
 	if err != nil {
 		return 0, err
 	}
