@@ -272,7 +272,11 @@ func fillSessions(ctx context.Context, s *filled, ids []event.SessionID, user st
 						return err
 					}
 				}
-				e := eventlog.Entry{Stream: id.Stream(), Expect: eventlog.AnyHead}
+				// Its last word says that the session is at rest: nobody has work left from it.
+				e := eventlog.Entry{Stream: id.Stream(), Expect: eventlog.AnyHead, Rest: second}
+				if second {
+					e.Node = "filler"
+				}
 				for _, data := range half(n == 0, second) {
 					e.Events = append(e.Events, event.Event{SessionID: id, UserID: user, RunID: runs[i], Data: data})
 				}

@@ -188,7 +188,8 @@ type Log interface {
 	// is one: only none at all says that there are no more.
 	ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error)
 	// Facts gives the event at each of some places, of which there may be MaxFacts, in
-	// their order, with Raw and without Data. A place without an event is ErrNotFound.
+	// their order, with Raw and without Data. It ends early, as ReadBounded does, but not
+	// before the first: the rest is for another call. A place without an event is ErrNotFound.
 	Facts(ctx context.Context, places []Place) ([]event.Event, error)
 	// Feed gives up to limit events after a position, in commit order, that
 	// pass the filter, and the position to go on from, which moves past what

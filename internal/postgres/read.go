@@ -152,9 +152,9 @@ func readEvents(ctx context.Context, s *Store, q db, stream event.Stream, after 
 	return list, rows.Err()
 }
 
-// factsQuery gives the rows that hold events, or that stand before where they are not.
-const factsQuery = "SELECT " + logColumns + ` FROM unnest($1::text[], $2::bigint[]) u(s, q)
-	CROSS JOIN LATERAL (SELECT * FROM @.log WHERE stream = u.s AND first_seq <= u.q ORDER BY first_seq DESC LIMIT 1) l`
+// factsQuery gives for each place the row that holds its event, or one that stands before it where there is none.
+const factsQuery = "SELECT n, " + logColumns + ` FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS u(s, q, n)
+	CROSS JOIN LATERAL (SELECT * FROM @.log WHERE stream = u.s AND first_seq <= u.q ORDER BY first_seq DESC LIMIT 1) l ORDER BY n`
 
 // Facts implements eventlog.Log.
 func (s *Store) Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error) {
@@ -164,42 +164,47 @@ func (s *Store) Facts(ctx context.Context, places []eventlog.Place) ([]event.Eve
 		tails = nil
 	default:
 	}
-	list, err := storecore.Facts(tails, places, func(left []eventlog.Place) (list []event.Event, err error) {
-		streams, seqs := make([]string, len(left)), make([]int64, len(left))
-		for i, p := range left {
-			streams[i], seqs[i] = toText(string(p.Stream)), p.Seq
-		}
-		rows, err := s.pool.Query(ctx, s.sql(factsQuery), streams, seqs)
-		if err != nil {
-			return nil, err
-		}
-		defer rows.Close()
-		wanted := make(map[eventlog.Place]bool, len(left))
-		for _, p := range left {
-			wanted[p] = true
-		}
-		for rows.Next() {
-			var row logRow
-			if err := scanLog(rows, &row); err != nil {
-				return nil, err
-			}
-			events, err := row.Events()
-			if err != nil {
-				return nil, err
-			}
-			for i := range events { // and not the rest of the row, which may be long
-				if p := (eventlog.Place{Stream: events[i].Stream, Seq: events[i].Seq}); wanted[p] {
-					list = append(list, events[i])
-				}
-			}
-		}
-		rows.Close()
-		return list, rows.Err()
-	})
+	list, err := storecore.Facts(ctx, tails, places, func(left []eventlog.Place) ([]*event.Event, error) { return s.factsOf(ctx, left) })
 	if err != nil {
 		return nil, s.readErr("read events", err)
 	}
 	return list, nil
+}
+
+func (s *Store) factsOf(ctx context.Context, places []eventlog.Place) ([]*event.Event, error) {
+	streams, seqs := make([]string, len(places)), make([]int64, len(places))
+	for i, p := range places {
+		streams[i], seqs[i] = toText(string(p.Stream)), p.Seq
+	}
+	rows, err := s.pool.Query(ctx, s.sql(factsQuery), streams, seqs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	list := make([]*event.Event, len(places))
+	var last logRow
+	var events []event.Event
+	for size := 0; rows.Next(); {
+		var n int64
+		var row logRow
+		if err := scanLog(rows, &row, &n); err != nil {
+			return nil, err
+		}
+		if row.Stream != last.Stream || row.First != last.First { // several places may be in one row
+			if events, err = row.Events(); err != nil {
+				return nil, err
+			}
+			last = row
+		}
+		e := storecore.EventAt(events, places[n-1].Seq)
+		if list[n-1] = e; e != nil {
+			size += len(e.Raw)
+		}
+		if size > s.cfg.MaxReadBytes {
+			return list[:n], nil
+		}
+	}
+	return list, rows.Err()
 }
 
 // feedQuery walks the log in the order of commits from the row at position $1,

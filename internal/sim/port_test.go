@@ -164,7 +164,7 @@ func (p *port) Read(ctx context.Context, s event.Stream, after int64, limit int)
 }
 
 func (p *port) Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error) {
-	return do(ctx, p, reads, name(ctx, p.n, "facts"), func(ctx context.Context) ([]event.Event, error) { return p.under.Facts(ctx, places) })
+	return do(ctx, p, reads, name(ctx, p.n, fmt.Sprintf("facts %d", len(places))), func(ctx context.Context) ([]event.Event, error) { return p.under.Facts(ctx, places) })
 }
 
 func (p *port) ReadBounded(ctx context.Context, s event.Stream, after int64, limit int) ([]event.Event, error) {

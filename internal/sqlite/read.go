@@ -131,14 +131,18 @@ func (s *Store) Facts(ctx context.Context, places []eventlog.Place) ([]event.Eve
 		tails = nil
 	default:
 	}
-	list, err := storecore.Facts(tails, places, func(left []eventlog.Place) ([]event.Event, error) {
-		var list []event.Event
-		for _, p := range left {
+	list, err := storecore.Facts(ctx, tails, places, func(left []eventlog.Place) ([]*event.Event, error) {
+		var list []*event.Event
+		for size := 0; len(list) < len(left) && size <= s.cfg.MaxReadBytes; {
+			p := left[len(list)]
 			one, err := readEvents(ctx, s.readers, p.Stream, p.Seq-1, 1, math.MaxInt)
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, one...)
+			e := storecore.EventAt(one, p.Seq)
+			if list = append(list, e); e != nil {
+				size += len(e.Raw)
+			}
 		}
 		return list, nil
 	})

@@ -58,6 +58,48 @@ func testReadAnywhere(t *testing.T, s *suite) {
 	}
 }
 
+// facts asks until it has all.
+func (s *suite) facts(places []eventlog.Place) (list []event.Event) {
+	s.t.Helper()
+	for len(list) < len(places) {
+		some, err := s.Facts(s.t.Context(), places[len(list):])
+		if err != nil || len(some) == 0 || len(list)+len(some) > len(places) {
+			s.t.Fatalf("%d events of %d places, %v", len(some), len(places)-len(list), err)
+		}
+		list = append(list, some...)
+	}
+	return list
+}
+
+// What is asked for at once does not come at once where it is large.
+func testLargeFacts(t *testing.T, s *suite) {
+	id := s.session("ann")
+	const n, size = 24, 400_000
+	var places []eventlog.Place
+	for i := range n {
+		s.must(command(id.Stream(), draft("ann", id, "", textEnded("small")), draft("ann", id, "", textEnded(strings.Repeat(fmt.Sprint(i%10), size)))))
+		places = append(places, eventlog.Place{Stream: id.Stream(), Seq: int64(2*i + 3)})
+	}
+	s.stop()
+	s.start()
+	first, err := s.Facts(t.Context(), places)
+	if err != nil || len(first) == 0 || len(first) > 4 { // the bound is 1 MiB, and an event passes it
+		t.Fatalf("%d events of %d bytes at once, %v", len(first), size, err)
+	}
+	for i, e := range s.facts(places) {
+		if e.Seq != places[i].Seq || len(e.Raw) < size {
+			t.Fatalf("event %d is %d, of %d bytes", places[i].Seq, e.Seq, len(e.Raw))
+		}
+	}
+	// Where the answer ends early nothing is said yet of a place behind its end.
+	events, err := s.Facts(t.Context(), append(slices.Clone(places), eventlog.Place{Stream: id.Stream(), Seq: 1 << 40}))
+	if err != nil || len(events) > 4 {
+		t.Fatalf("%d events at once, %v", len(events), err)
+	}
+	_, err = s.Facts(t.Context(), []eventlog.Place{places[0], {Stream: id.Stream(), Seq: 1 << 40}})
+	refused(t, err, eventlog.ErrNotFound)
+}
+
 // Events are found by their places, in whatever order these are asked for, in
 // memory and behind it, and erased ones without their content.
 func testFacts(t *testing.T, s *suite) {
@@ -70,10 +112,7 @@ func testFacts(t *testing.T, s *suite) {
 			places = append(places, p, p)
 		}
 		for some := range slices.Chunk(places, eventlog.MaxFacts) {
-			events, err := s.Facts(t.Context(), some)
-			if err != nil || len(events) != len(some) {
-				t.Fatalf("%s: %d events of %d places, %v", when, len(events), len(some), err)
-			}
+			events := s.facts(some)
 			for i, p := range some {
 				if want := at[p]; events[i].Stream != p.Stream || events[i].Seq != p.Seq || events[i].Hash != want.Hash || !bytes.Equal(events[i].Raw, want.Raw) {
 					t.Fatalf("%s: event %d of %s differs", when, p.Seq, p.Stream)

@@ -102,6 +102,7 @@ func Run(t *testing.T, open Opener) {
 		{"read from everywhere", testReadAnywhere},
 		{"bounded reads", testBounded},
 		{"facts", testFacts},
+		{"large facts", testLargeFacts},
 		{"feed", testFeed},
 		{"feed filters", testFeedFilters},
 		{"blobs", testBlobs},

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/api"
@@ -120,7 +119,7 @@ func ReplyTargets(set *event.Settings) []api.ReplyTarget {
 
 // Run shows a run: its row, and from the log its metadata and answer.
 func Run(ctx context.Context, log Log, row *eventlog.RunRow) (api.Run, error) {
-	f, err := factsOf(ctx, log, []eventlog.RunRow{*row})
+	f, _, err := factsOf(ctx, log, []eventlog.RunRow{*row})
 	if err != nil {
 		return api.Run{}, err
 	}
@@ -131,12 +130,13 @@ func Run(ctx context.Context, log Log, row *eventlog.RunRow) (api.Run, error) {
 // reference.
 func Runs(ctx context.Context, log Log, rows []eventlog.RunRow) ([]api.Run, error) {
 	out := make([]api.Run, 0, len(rows))
-	for some := range slices.Chunk(rows, eventlog.MaxFacts/2) {
-		f, err := factsOf(ctx, log, some)
+	for len(out) < len(rows) {
+		some := rows[len(out):]
+		f, n, err := factsOf(ctx, log, some[:min(len(some), eventlog.MaxFacts/2)])
 		if err != nil {
 			return nil, err
 		}
-		for i := range some {
+		for i := range some[:n] {
 			r, err := run(ctx, log, &some[i], f, false)
 			if err != nil {
 				return nil, err
@@ -235,9 +235,9 @@ func outputAt(row *eventlog.RunRow) eventlog.Place {
 	return eventlog.Place{Stream: row.SessionID.Stream(), Seq: row.OutputSeq}
 }
 
-// factsOf reads what is shown of runs beside their rows. There may be half of
-// eventlog.MaxFacts runs.
-func factsOf(ctx context.Context, log Log, rows []eventlog.RunRow) (facts, error) {
+// factsOf reads what is shown beside their rows of the first n runs: of as many as the
+// log gives at once, and of one at least. There may be half of eventlog.MaxFacts runs.
+func factsOf(ctx context.Context, log Log, rows []eventlog.RunRow) (f facts, n int, err error) {
 	var places []eventlog.Place
 	for i := range rows {
 		places = append(places, createdAt(&rows[i]))
@@ -245,18 +245,31 @@ func factsOf(ctx context.Context, log Log, rows []eventlog.RunRow) (facts, error
 			places = append(places, outputAt(&rows[i]))
 		}
 	}
-	events, err := log.Facts(ctx, places)
-	switch {
-	case errors.Is(err, eventlog.ErrNotFound): // what was asked for is there; the log is not whole
-		return nil, fmt.Errorf("what rows speak of is not in the log: %s", err.Error())
-	case err != nil:
-		return nil, err
+	f = make(facts, len(places))
+	whole := func(row *eventlog.RunRow) bool {
+		_, created := f[createdAt(row)]
+		_, answered := f[outputAt(row)]
+		return created && (answered || row.OutputSeq == 0)
 	}
-	f := make(facts, len(places))
-	for i, p := range places {
-		f[p] = events[i]
+	for n == 0 && len(places) > 0 {
+		events, err := log.Facts(ctx, places)
+		switch {
+		case errors.Is(err, eventlog.ErrNotFound) && !errors.Is(err, eventlog.ErrClosed): // what was asked for is there; the log is not whole
+			return nil, 0, fmt.Errorf("what rows speak of is not in the log: %s", err.Error())
+		case err != nil:
+			return nil, 0, err
+		case len(events) == 0:
+			return nil, 0, errors.New("the log gave no event of those that rows speak of")
+		}
+		for i := range events {
+			f[places[i]] = events[i]
+		}
+		places = places[len(events):]
+		for n < len(rows) && whole(&rows[n]) {
+			n++
+		}
 	}
-	return f, nil
+	return f, n, nil
 }
 
 // at gives an event. Its Data is nil when it was erased.
