@@ -169,7 +169,7 @@ func TestPlansOfNewTables(t *testing.T) {
 		{"bounded read", boundedQuery, []any{"s", 10, 20, 1000}},
 		{"snapshot", saveSnapshot, []any{"s", 1, 1, 1, "x", "s"}},
 		{"end of an append", appendEnds, []any{"s", 10, 1}},
-		{"facts", factsQuery, []any{"{s}", "{1}"}},
+		{"facts", factsQuery, []any{"{s}", "{1}", 1000}},
 	} {
 		plan := s.planOf(t, x.text, x.args)
 		if !strings.Contains(plan, "Limit") || !strings.Contains(plan, "Backward using log_stream") {

@@ -152,9 +152,13 @@ func readEvents(ctx context.Context, s *Store, q db, stream event.Stream, after 
 	return list, rows.Err()
 }
 
-// factsQuery gives for each place the row that holds its event, or one that stands before it where there is none.
-const factsQuery = "SELECT n, " + logColumns + ` FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS u(s, q, n)
-	CROSS JOIN LATERAL (SELECT * FROM @.log WHERE stream = u.s AND first_seq <= u.q ORDER BY first_seq DESC LIMIT 1) l ORDER BY n`
+// factsQuery gives for each place the row that holds its event, or one that stands before it where there is none. It
+// leaves out the rows behind which the data of those before have more than $3 bytes.
+const factsQuery = "SELECT n, " + logColumns + " FROM (SELECT n, " + logColumns + `,
+		sum(coalesce(octet_length(data), 0)) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+	FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS u(s, q, n)
+	CROSS JOIN LATERAL (SELECT * FROM @.log WHERE stream = u.s AND first_seq <= u.q ORDER BY first_seq DESC LIMIT 1) l) x
+	WHERE coalesce(before, 0) <= $3::bigint ORDER BY n`
 
 // Facts implements eventlog.Log.
 func (s *Store) Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error) {
@@ -176,7 +180,7 @@ func (s *Store) factsOf(ctx context.Context, places []eventlog.Place) ([]*event.
 	for i, p := range places {
 		streams[i], seqs[i] = toText(string(p.Stream)), p.Seq
 	}
-	rows, err := s.pool.Query(ctx, s.sql(factsQuery), streams, seqs)
+	rows, err := s.pool.Query(ctx, s.sql(factsQuery), streams, seqs, s.cfg.MaxReadBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -184,8 +188,9 @@ func (s *Store) factsOf(ctx context.Context, places []eventlog.Place) ([]*event.
 	list := make([]*event.Event, len(places))
 	var last logRow
 	var events []event.Event
-	for size := 0; rows.Next(); {
-		var n int64
+	var n int64
+	size := 0
+	for rows.Next() {
 		var row logRow
 		if err := scanLog(rows, &row, &n); err != nil {
 			return nil, err
@@ -196,13 +201,11 @@ func (s *Store) factsOf(ctx context.Context, places []eventlog.Place) ([]*event.
 			}
 			last = row
 		}
-		e := storecore.EventAt(events, places[n-1].Seq)
-		if list[n-1] = e; e != nil {
-			size += len(e.Raw)
-		}
-		if size > s.cfg.MaxReadBytes {
-			return list[:n], nil
-		}
+		list[n-1] = storecore.EventAt(events, places[n-1].Seq)
+		size += len(row.Data)
+	}
+	if size > s.cfg.MaxReadBytes { // the others were left out
+		list = list[:n]
 	}
 	return list, rows.Err()
 }
