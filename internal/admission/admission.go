@@ -74,8 +74,29 @@ type Config struct {
 	// Forget deletes what stands of a session outside the store, when it was
 	// erased. Nil: nothing does.
 	Forget func(user string, id event.SessionID) error
+	// Owner has the sessions that rest in this process, and may begin a run in the
+	// append of its submission. Nil: nobody does.
+	Owner  Owner
 	Random io.Reader // ids; safe for concurrent use
 	Limits Limits
+}
+
+// Owner works on sessions.
+type Owner interface {
+	// Rests says whether a session is known to be at rest here, as far as can be
+	// said without asking the store.
+	Rests(id event.SessionID) bool
+	// Offer hands over an append of one entry, to be made together with what follows
+	// from it. Not taken: nothing of it is in the log, and it is the caller's to make.
+	Offer(ctx context.Context, id event.SessionID, a eventlog.Append) (taken bool, err error)
+}
+
+// nobody owns anything.
+type nobody struct{}
+
+func (nobody) Rests(event.SessionID) bool { return false }
+func (nobody) Offer(context.Context, event.SessionID, eventlog.Append) (bool, error) {
+	return false, nil
 }
 
 // Limits bound what a caller may send. Zero fields take the defaults.
@@ -160,6 +181,9 @@ func New(cfg Config) *Admission {
 	cfg.Limits = cfg.Limits.withDefaults()
 	if cfg.Takes == nil {
 		cfg.Takes = func(_ event.Route, media string) bool { return llm.Capabilities{}.Takes(media) }
+	}
+	if cfg.Owner == nil {
+		cfg.Owner = nobody{}
 	}
 	return &Admission{cfg: cfg, tests: make(chan struct{}, maxTests), planning: make(chan struct{}, 1), inputs: map[string]*contract.Schema{}, toolsets: map[string]*toolset{}}
 }
@@ -249,13 +273,17 @@ func (a *Admission) FindDelivery(ctx context.Context, c Caller, id event.Deliver
 
 // command appends events to a session's stream without owning it.
 func (a *Admission) command(ctx context.Context, s event.SessionID, require []eventlog.Condition, blobs []event.Blob, events ...event.Event) error {
+	return a.append(ctx, commandOf(s, require, blobs, events))
+}
+
+func commandOf(s event.SessionID, require []eventlog.Condition, blobs []event.Blob, events []event.Event) eventlog.Append {
 	blobs = append(blobs, event.Externalize(s, events)...)
-	return a.append(ctx, eventlog.Append{
+	return eventlog.Append{
 		Entries: []eventlog.Entry{{Stream: s.Stream(), Expect: eventlog.AnyHead, Events: events}},
 		Require: require,
 		Blobs:   blobs,
 		Uses:    usesOf(events),
-	})
+	}
 }
 
 // append appends. What the store refuses comes back as it is; a store that
@@ -268,18 +296,23 @@ func (a *Admission) append(ctx context.Context, ap eventlog.Append) error {
 // stamped is append that says where the entries landed.
 func (a *Admission) stamped(ctx context.Context, ap eventlog.Append) ([]eventlog.Stamp, error) {
 	stamps, err := a.cfg.Store.Append(ctx, ap)
+	return stamps, told(ctx, err)
+}
+
+// told gives the error of an append as callers are told it, and nil for none.
+func told(ctx context.Context, err error) error {
 	var condition *eventlog.ConditionError
 	var duplicate *eventlog.DuplicateError
 	var asset *eventlog.AssetError
 	switch {
 	case err == nil, errors.As(err, &condition), errors.As(err, &duplicate), ctx.Err() != nil:
-		return stamps, err
+		return err
 	case errors.As(err, &asset):
-		return nil, errNoAsset(asset.ID)
+		return errNoAsset(asset.ID)
 	case errors.Is(err, eventlog.ErrClosed):
-		return nil, errStopping.Because(err)
+		return errStopping.Because(err)
 	}
-	return nil, problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot write now; try again, under an Idempotency-Key where work must not be done twice").Because(err)
+	return problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot write now; try again, under an Idempotency-Key where work must not be done twice").Because(err)
 }
 
 // sessionIs requires a session's status and, when version is not 0, the

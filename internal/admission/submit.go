@@ -105,14 +105,17 @@ func (a *Admission) SubmitWork(ctx context.Context, c Caller, row eventlog.Sessi
 		if sub.Hops > a.cfg.Limits.Hops {
 			return out, problem.New(problem.Conflict, CodeHops, "%d runs have answered into a session, one after the other; targets.max_hops allows %d", sub.Hops, a.cfg.Limits.Hops)
 		}
-		if err := a.room(ctx, row.ID); err != nil {
-			return out, err
+		counted := !a.cfg.Owner.Rests(row.ID) // what rests has no queue
+		if counted {
+			if err := a.room(ctx, row.ID); err != nil {
+				return out, err
+			}
 		}
 		save := false
 		if save, out.NotSaved, err = a.savesTargets(ctx, row.ID, sub); err != nil {
 			return out, err
 		}
-		id, err := a.admit(ctx, c, row, sub, items, hash, save)
+		id, err := a.admit(ctx, c, row, sub, items, hash, save, counted)
 		var dup *eventlog.DuplicateError
 		switch {
 		case err == nil:
@@ -156,8 +159,9 @@ func (a *Admission) room(ctx context.Context, id event.SessionID) error {
 }
 
 // admit checks the contract, captures and appends. With save the request's targets
-// become the session's own, in the same append and only at rest.
-func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow, sub *Submission, items []item, hash string, save bool) (event.RunID, error) {
+// become the session's own, in the same append and only at rest. Where the queue was
+// not counted, that is done when it turns out that the session does not rest.
+func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow, sub *Submission, items []item, hash string, save, counted bool) (event.RunID, error) {
 	req := sub.Request
 	set, err := row.Settings()
 	if err != nil {
@@ -196,7 +200,16 @@ func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow
 		d.SettingsVersion++
 		events, require = slices.Insert(events, 0, updated), append(require, rests)
 	}
-	return id, a.command(ctx, row.ID, require, blobs, events...)
+	ap := commandOf(row.ID, require, blobs, events)
+	if taken, err := a.cfg.Owner.Offer(ctx, row.ID, ap); taken {
+		return id, told(ctx, err)
+	}
+	if !counted {
+		if err := a.room(ctx, row.ID); err != nil {
+			return "", err
+		}
+	}
+	return id, a.append(ctx, ap)
 }
 
 // appendTime bounds the append of a submission.

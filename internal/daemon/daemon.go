@@ -260,7 +260,7 @@ func (d *Daemon) wire(ctx context.Context, opt Options) error {
 		return err
 	}
 	d.intake = admission.New(admission.Config{
-		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.usable, Fallback: ways.fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Random: opt.Random,
+		Store: d.store, Tools: set, Route: d.routes.resolve, Takes: d.routes.takes, Compaction: compaction, CheckTarget: ways.usable, Fallback: ways.fallback, TryTarget: ways.try, Forget: forget(d.cfg, d.files), Owner: d.lane, Random: opt.Random,
 		Limits: admission.Limits{InputBytes: l.InputBytes, ParallelTools: l.ParallelTools, QueuedRuns: l.QueuedRuns, PlanTime: d.cfg.Delivery.PlanTime.Or(0), OpenPlans: d.cfg.Delivery.OpenPlans, Hops: d.cfg.Targets.MaxHops, AssetBytes: int64(l.AssetBytes), UserAssetBytes: int64(l.UserAssetBytes)},
 	})
 	ways.answer = d.intake.Answer // before anything is sent

@@ -49,7 +49,7 @@ func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error)
 				return nil, due, err
 			}
 		}
-		b.rest = len(actions) == 0 && due.IsZero() && len(d.acts) == 0 && session.Next(b.st) == nil
+		d.mayRest(b, actions, due)
 		committed, err := d.commit(ctx, b)
 		if why := eventlog.Refusal(err); why != "" {
 			if err := d.giveUp(ctx, why, err); err != nil {
@@ -61,12 +61,23 @@ func (d *drive) settle(ctx context.Context) ([]session.Action, time.Time, error)
 			return nil, due, err
 		}
 		if committed {
-			d.tellTakeover(b)
-			d.st, d.pending, d.owned, d.rested = b.st, nil, true, b.rest
-			d.moved()
-			d.logProgress(b.events)
+			d.pending = nil
+			d.landed(b)
 		}
 	}
+}
+
+// mayRest notes on a batch whether it lets go of the session: nothing is wanted behind it.
+func (d *drive) mayRest(b *batch, actions []session.Action, due time.Time) {
+	b.rest = len(actions) == 0 && due.IsZero() && len(d.acts) == 0 && session.Next(b.st) == nil
+}
+
+// landed goes on from a batch that is in the log.
+func (d *drive) landed(b *batch) {
+	d.tellTakeover(b)
+	d.st, d.owned, d.unsure, d.rested = b.st, true, false, b.rest
+	d.moved()
+	d.logProgress(b.events)
 }
 
 // tellTakeover says in the log that a run goes on which another process life began.
@@ -88,10 +99,9 @@ func (d *drive) giveUp(ctx context.Context, why string, cause error) error {
 	}
 	d.pending = nil
 	for {
-		b := &batch{st: d.st.Clone(), epoch: d.st.Epoch, from: d.st.Head}
-		b.claimed = !d.owned && (d.st.Owner != string(d.e.cfg.Node) || d.st.HasOpenActs())
-		if b.claimed {
-			if err := d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: string(d.e.cfg.Node)}}}); err != nil {
+		b := d.newBatch()
+		if !d.owned {
+			if err := d.claim(b); err != nil {
 				return err
 			}
 		}
@@ -107,7 +117,7 @@ func (d *drive) giveUp(ctx context.Context, why string, cause error) error {
 			return errors.Join(err, cause)
 		}
 		if committed {
-			d.st, d.owned, d.rested = b.st, true, false
+			d.st, d.owned, d.unsure, d.rested = b.st, true, false, false
 			d.moved()
 			d.logProgress(b.events)
 			return nil
@@ -123,16 +133,12 @@ const fullBatch = 1024
 // decide folds the pending outcomes into a copy of the state and asks it what
 // is next, over and over, until it asks for acts or nothing.
 func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time, error) {
-	b := &batch{st: d.st.Clone(), epoch: d.st.Epoch, from: d.st.Head}
+	b := d.newBatch()
 	if !d.owned {
-		if d.draining || session.Next(b.st) == nil {
+		if !d.unsure && (d.draining || session.Next(b.st) == nil) {
 			return b, nil, time.Time{}, nil // nothing to own it for
 		}
-		b.claimed = d.st.Owner != string(d.e.cfg.Node) || d.st.HasOpenActs()
-		d.owned = !b.claimed
-	}
-	if b.claimed {
-		if err := d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: string(d.e.cfg.Node)}}}); err != nil {
+		if err := d.claim(b); err != nil {
 			return nil, nil, time.Time{}, err
 		}
 	}
@@ -143,35 +149,60 @@ func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time
 			return nil, nil, time.Time{}, err
 		}
 	}
+	actions, due, err := d.follow(ctx, b)
+	if err != nil {
+		return nil, nil, time.Time{}, err
+	}
+	return b, actions, due, nil
+}
+
+func (d *drive) newBatch() *batch {
+	return &batch{st: d.st.Clone(), epoch: d.st.Epoch, from: d.st.Head}
+}
+
+// claim begins a batch with the word that this node owns the session, unless the
+// log says so already and nothing is open that a former life of it began.
+func (d *drive) claim(b *batch) error {
+	b.claimed = d.unsure || d.st.Owner != string(d.e.cfg.Node) || d.st.HasOpenActs()
+	d.owned = !b.claimed
+	if d.owned {
+		return nil
+	}
+	return d.fold(b, []event.Event{{SessionID: b.st.ID, UserID: b.st.UserID, Data: &event.OwnerClaimed{Owner: string(d.e.cfg.Node)}}})
+}
+
+// follow folds what the batch's state decides into it, over and over, until it asks
+// for acts, which it gives, or for nothing, or something is due later.
+func (d *drive) follow(ctx context.Context, b *batch) ([]session.Action, time.Time, error) {
 	for {
 		if d.draining || len(b.events) >= fullBatch {
-			return b, nil, time.Time{}, nil // outcomes are recorded; intents are for the next start, or the next append
+			return nil, time.Time{}, nil // outcomes are recorded; intents are for the next start, or the next append
 		}
 		actions := session.Next(b.st)
 		if len(actions) == 0 {
-			return b, nil, time.Time{}, nil
+			return nil, time.Time{}, nil
 		}
 		switch a := actions[0].(type) {
 		case session.Append:
 			due, wait, err := d.due(ctx, a.NotBefore)
 			if err != nil || wait {
-				return b, nil, due, err
+				return nil, due, err
 			}
 			if begins(a.Events) && d.e.cfg.Held() {
 				now, err := d.now(ctx)
-				return b, nil, now.Add(heldAfter), err
+				return nil, now.Add(heldAfter), err
 			}
 			if err := d.fold(b, a.Events); err != nil {
-				return nil, nil, time.Time{}, err
+				return nil, time.Time{}, err
 			}
 		case session.Resolve:
 			text, err := d.text(ctx, b, a.Ref)
 			if err != nil {
-				return nil, nil, time.Time{}, err
+				return nil, time.Time{}, err
 			}
 			b.st.Resolve(a.Ref, string(text))
 		default:
-			return b, actions, time.Time{}, nil
+			return actions, time.Time{}, nil
 		}
 	}
 }
@@ -230,27 +261,16 @@ func (d *drive) fold(b *batch, drafts []event.Event) error {
 // commit appends the batch. false means that the state was behind: what came
 // was folded, and the batch must be made anew (outcomes stay as they are).
 func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
-	extra, blobs, err := d.deliveries(ctx, b)
+	a, err := d.appendOf(ctx, b)
 	if err != nil {
 		return false, err
-	}
-	b.blobs = append(b.blobs, blobs...)
-	b.blobs = append(b.blobs, event.Externalize(b.st.ID, b.events)...)
-	a := eventlog.Append{
-		Entries: append([]eventlog.Entry{{
-			Stream: b.st.ID.Stream(), Expect: b.from, Epoch: b.epoch, Claim: b.claimed, Events: b.events,
-			Node: d.e.cfg.Node, Rest: b.rest, Roots: d.roots(b),
-		}}, extra...),
-		Blobs: b.blobs,
 	}
 	var held *eventlog.HeldError
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		_, err := d.e.cfg.Log.Append(ctx, a)
 		switch {
 		case err == nil:
-			for _, bl := range b.blobs {
-				d.e.blobs.put(d.id, bl.Ref, bl.Bytes)
-			}
+			d.keep(b.blobs)
 			return true, nil
 		case errors.Is(err, eventlog.ErrHeadMoved):
 			before := d.st.Head
@@ -276,6 +296,30 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 		if err := d.catchUp(ctx); err != nil || d.st.Head != before {
 			return false, err
 		}
+	}
+}
+
+// appendOf makes the append of a batch, with what commits together with it.
+func (d *drive) appendOf(ctx context.Context, b *batch) (eventlog.Append, error) {
+	extra, blobs, err := d.deliveries(ctx, b)
+	if err != nil {
+		return eventlog.Append{}, err
+	}
+	b.blobs = append(b.blobs, blobs...)
+	b.blobs = append(b.blobs, event.Externalize(b.st.ID, b.events)...)
+	return eventlog.Append{
+		Entries: append([]eventlog.Entry{{
+			Stream: b.st.ID.Stream(), Expect: b.from, Epoch: b.epoch, Claim: b.claimed, Events: b.events,
+			Node: d.e.cfg.Node, Rest: b.rest, Roots: d.roots(b),
+		}}, extra...),
+		Blobs: b.blobs,
+	}, nil
+}
+
+// keep remembers texts that were stored just now.
+func (d *drive) keep(blobs []event.Blob) {
+	for _, bl := range blobs {
+		d.e.blobs.put(d.id, bl.Ref, bl.Bytes)
 	}
 }
 

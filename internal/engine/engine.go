@@ -171,7 +171,10 @@ func catchUp(ctx context.Context, st *session.State, read func(context.Context, 
 // Acts outside the log happen only while the term lasts. eventlog.ErrFenced means
 // that it has ended, or that the session has another owner: then nothing more is
 // done for it, and nothing is said in the log (I-11).
-func (e *Engine) Drive(ctx context.Context, term eventlog.Term, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error) {
+//
+// What is offered, which may be nil, is taken where the session is at rest, and
+// answered in any case.
+func (e *Engine) Drive(ctx context.Context, term eventlog.Term, st *session.State, offer *eventlog.Offer, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	st.AskForFiles(e.cfg.Files != nil)
 	d := &drive{
@@ -179,7 +182,7 @@ func (e *Engine) Drive(ctx context.Context, term eventlog.Term, st *session.Stat
 		acts: map[actKey]context.CancelFunc{}, outcomes: make(chan outcome),
 		cancel: cancel, head: st.Head,
 	}
-	due, err = d.run(ctx, bell, draining)
+	due, err = d.run(ctx, offer, bell, draining)
 	cancel()
 	d.wait.Wait()
 	if err == nil && d.unsaved > 0 { // at rest: nobody waits for what this costs
@@ -227,6 +230,8 @@ type drive struct {
 	// owned: acts that are open in the state are ours. Before that, and once
 	// only, an owner raises the epoch when another was there or left acts open.
 	owned bool
+	// unsure: an append that nothing is known of may come yet; a claim is due.
+	unsure bool
 	// rested: the last append let go of the session.
 	rested bool
 	// lost: an act found the lease ended.
@@ -255,11 +260,14 @@ type outcome struct {
 }
 
 // run is the loop.
-func (d *drive) run(ctx context.Context, bell, draining <-chan struct{}) (time.Time, error) {
-	if err := d.e.CatchUp(ctx, d.st); err != nil {
-		return time.Time{}, err
+func (d *drive) run(ctx context.Context, offer *eventlog.Offer, bell, draining <-chan struct{}) (time.Time, error) {
+	if offer == nil || !d.takeUp(ctx, offer, draining) { // an append at the head that was known: there is nothing behind it
+		d.owned = false
+		if err := d.e.CatchUp(ctx, d.st); err != nil {
+			return time.Time{}, err
+		}
+		d.moved()
 	}
-	d.moved()
 	for {
 		select {
 		case <-draining: // before anything else that is ready

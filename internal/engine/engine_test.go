@@ -110,7 +110,7 @@ func (h *house) drive(eng *engine.Engine, id event.SessionID) {
 	}
 	for {
 		var due time.Time
-		st, due, _, err = eng.Drive(h.t.Context(), forever{}, st, nil, nil)
+		st, due, _, err = eng.Drive(h.t.Context(), forever{}, st, nil, nil, nil)
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -242,7 +242,7 @@ func (h *house) beginUnder(eng *engine.Engine, id event.SessionID, term eventlog
 		st, err := eng.Load(ctx, id)
 		for err == nil {
 			var due time.Time
-			if st, due, _, err = eng.Drive(ctx, term, st, l.bell, l.draining); err != nil {
+			if st, due, _, err = eng.Drive(ctx, term, st, nil, l.bell, l.draining); err != nil {
 				break
 			}
 			var timer <-chan time.Time

@@ -61,13 +61,13 @@ func TestRefusedForGood(t *testing.T) {
 					t.Fatal(err)
 				}
 				if row.why == "" { // nothing is left to be said
-					if _, _, _, err := eng.Drive(t.Context(), forever{}, st, nil, nil); !errors.Is(err, row.err) || refusals > 2 {
+					if _, _, _, err := eng.Drive(t.Context(), forever{}, st, nil, nil, nil); !errors.Is(err, row.err) || refusals > 2 {
 						t.Fatalf("refused %d times: %v", refusals, err)
 					}
 					h.status(id, "running")
 					return
 				}
-				if _, _, _, err := eng.Drive(t.Context(), forever{}, st, nil, nil); err != nil {
+				if _, _, _, err := eng.Drive(t.Context(), forever{}, st, nil, nil, nil); err != nil {
 					t.Fatal(err)
 				}
 				if got := h.run(id); got.Status != "failed" || got.ErrorCode != session.CodeRefused || !strings.Contains(got.ErrorMessage, row.why) {

@@ -267,7 +267,7 @@ func TestDrainedBeforeItBegins(t *testing.T) {
 		}
 		draining := make(chan struct{})
 		close(draining)
-		if _, _, _, err := h.eng.Drive(t.Context(), forever{}, st, nil, draining); err != nil {
+		if _, _, _, err := h.eng.Drive(t.Context(), forever{}, st, nil, nil, draining); err != nil {
 			t.Fatal(err)
 		}
 		if p.asked() != 0 {

@@ -130,16 +130,23 @@ type HeldError struct {
 
 func (e *HeldError) Error() string { return fmt.Sprintf("%s is held by %s", e.Stream, e.By) }
 
-// Wakes says whether a command with these events makes its stream want work: a
-// pure function of their types.
-func Wakes(events []event.Event) bool {
+// Wakes says whether these events, of one append, make their stream want work that
+// nobody is at: a pure function of their types. A run that begins in the append in which
+// it is queued wakes nobody: who began it is at work.
+func Wakes(events []event.Event) (wake bool) {
 	for i := range events {
-		switch t := events[i].Type; {
-		case t == "" && events[i].Data != nil && wakes(events[i].Data.EventType()), wakes(t):
-			return true
+		t := events[i].Type
+		if t == "" && events[i].Data != nil {
+			t = events[i].Data.EventType()
+		}
+		switch {
+		case t == event.TypeRunStarted:
+			wake = false
+		case wakes(t):
+			wake = true
 		}
 	}
-	return false
+	return wake
 }
 
 func wakes(t event.Type) bool {

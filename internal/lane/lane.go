@@ -24,7 +24,8 @@ import (
 // Driver works on one session: the engine.
 type Driver interface {
 	Load(ctx context.Context, id event.SessionID) (*session.State, error)
-	Drive(ctx context.Context, term eventlog.Term, st *session.State, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error)
+	// Drive takes what is offered, where there is something, or declines it.
+	Drive(ctx context.Context, term eventlog.Term, st *session.State, offer *eventlog.Offer, bell, draining <-chan struct{}) (_ *session.State, due time.Time, rested bool, err error)
 }
 
 // Tenure is the lease under which the sessions are worked on.
@@ -55,10 +56,11 @@ type Config struct {
 
 // Lane runs the workers. Start it once; Stop ends it.
 type Lane struct {
-	cfg   Config
-	pool  *workers.Pool[event.SessionID]
-	mu    sync.Mutex // of the cache
-	cache *stateCache
+	cfg    Config
+	pool   *workers.Pool[event.SessionID]
+	mu     sync.Mutex // of what follows
+	cache  *stateCache
+	offers map[event.SessionID]*eventlog.Offer // that a worker is to take up
 }
 
 // New makes a lane.
@@ -72,7 +74,7 @@ func New(cfg Config) *Lane {
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = 32 << 20
 	}
-	l := &Lane{cfg: cfg, cache: newStateCache(cfg.CacheSize, cfg.CacheBytes)}
+	l := &Lane{cfg: cfg, cache: newStateCache(cfg.CacheSize, cfg.CacheBytes), offers: map[event.SessionID]*eventlog.Offer{}}
 	l.pool = workers.New(cfg.MaxActive, l.work)
 	return l
 }
@@ -139,6 +141,44 @@ func (l *Lane) Begun(id event.SessionID) { l.pool.Begun(id) }
 // Wake says that a session may have something to do. It never blocks.
 func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
 
+// Rests says whether a session is at rest here, as it was when it was last worked
+// on, and what is offered to it is likely to be taken.
+func (l *Lane) Rests(id event.SessionID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := l.cache.get(id)
+	return st != nil && l.offers[id] == nil && session.Next(st) == nil && !l.pool.Works(id)
+}
+
+// Offer hands a command to a session that rests here, to be appended together with
+// what follows from it. Not taken: nothing of it is in the log, and the caller appends
+// it. It waits for the append; the end of ctx ends the waiting alone, once it is under way.
+func (l *Lane) Offer(ctx context.Context, id event.SessionID, a eventlog.Append) (taken bool, err error) {
+	if !l.Rests(id) {
+		return false, nil
+	}
+	o := eventlog.NewOffer(a)
+	l.mu.Lock()
+	if l.offers[id] != nil {
+		l.mu.Unlock()
+		return false, nil
+	}
+	l.offers[id] = o
+	l.mu.Unlock()
+	if !l.pool.Begin(id) {
+		l.mu.Lock()
+		mine := l.offers[id] == o
+		if mine {
+			delete(l.offers, id)
+		}
+		l.mu.Unlock()
+		if mine { // else a worker that somebody woke meanwhile has it
+			return false, nil
+		}
+	}
+	return o.Wait(ctx)
+}
+
 // Most says how many sessions are worked on at once at most.
 func (l *Lane) Most() int { return l.cfg.MaxActive }
 
@@ -155,8 +195,12 @@ func (l *Lane) Held() int { return l.pool.Held() }
 // work drives a session until it is idle.
 func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) time.Time {
 	l.mu.Lock()
-	st := l.cache.take(id)
+	st, offer := l.cache.take(id), l.offers[id]
+	delete(l.offers, id)
 	l.mu.Unlock()
+	if offer != nil {
+		defer offer.Decline() // where nobody came to answer it
+	}
 	term := l.cfg.Tenure.Term()
 	if term.Context().Err() != nil {
 		return time.Time{} // looked at when the lease begins anew
@@ -168,10 +212,14 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 	var rested bool
 	var err error
 	if st == nil {
+		if offer != nil { // it was dropped just now: loading it is nothing that an answer should wait for
+			offer.Decline()
+			offer = nil
+		}
 		st, err = l.cfg.Driver.Load(ctx, id)
 	}
 	if err == nil {
-		st, due, rested, err = l.cfg.Driver.Drive(ctx, term, st, w.Bell, w.Draining)
+		st, due, rested, err = l.cfg.Driver.Drive(ctx, term, st, offer, w.Bell, w.Draining)
 	}
 	if err != nil {
 		return l.failed(ctx, id, w, err)
@@ -235,6 +283,14 @@ func (c *stateCache) put(st *session.State) {
 	for c.bytes += size; c.order.Len() > c.most || c.bytes > c.mostBytes; {
 		c.remove(c.order.Back())
 	}
+}
+
+// get gives a state that stays where it is: it is only to be looked at.
+func (c *stateCache) get(id event.SessionID) *session.State {
+	if el, ok := c.byID[id]; ok {
+		return el.Value.(cached).st
+	}
+	return nil
 }
 
 func (c *stateCache) take(id event.SessionID) *session.State {

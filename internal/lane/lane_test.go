@@ -49,7 +49,7 @@ func (d *driver) Load(_ context.Context, id event.SessionID) (*session.State, er
 	return st, nil
 }
 
-func (d *driver) Drive(ctx context.Context, _ eventlog.Term, st *session.State, bell, draining <-chan struct{}) (*session.State, time.Time, bool, error) {
+func (d *driver) Drive(ctx context.Context, _ eventlog.Term, st *session.State, _ *eventlog.Offer, bell, draining <-chan struct{}) (*session.State, time.Time, bool, error) {
 	id := st.ID
 	d.mu.Lock()
 	d.now[id]++

@@ -451,6 +451,22 @@ func (p *Pool[K]) Wake(key K) {
 	}
 }
 
+// Begin starts the work on a key at rest, of which the source does not know yet that
+// it will want some. It says whether it did: not where the key is worked on or waits, where
+// there is no place, and where this process has more than its share.
+func (p *Pool[K]) Begin(key K) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.stopped, p.active[key] != nil, p.timers[key] != nil, p.queued[key], p.full():
+		return false
+	case p.source != nil && p.source.Share != nil && len(p.active) >= p.source.Share():
+		return false
+	}
+	p.begin(key)
+	return true
+}
+
 // due begins a key whose time has come.
 func (p *Pool[K]) due(key K) {
 	p.mu.Lock()

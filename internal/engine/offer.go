@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
+	"github.com/holdfast-dev/holdfast/internal/session"
+)
+
+// takeUp appends what is offered to a session at rest together with what follows
+// from it: a submission with the start of its run. Where that cannot be done now it
+// declines, and what is offered comes by way of the log like every command. It says
+// whether it is in the log.
+func (d *drive) takeUp(ctx context.Context, o *eventlog.Offer, draining <-chan struct{}) bool {
+	defer o.Decline()
+	for range 2 { // once more where the state was behind
+		select {
+		case <-draining:
+			return false
+		default:
+		}
+		if d.e.cfg.Held() || session.Next(d.st) != nil || d.mayAct(ctx) != nil || !o.Take() {
+			return false
+		}
+		b, err := d.accept(ctx, o)
+		if err != nil {
+			return false // what is wrong with it, or here, is seen again on the other way
+		}
+		a, err := d.appendOf(ctx, b)
+		if err != nil {
+			return false
+		}
+		a.Require, a.Uses, a.Blobs = o.Append.Require, o.Append.Uses, slices.Concat(o.Append.Blobs, a.Blobs)
+		_, err = d.e.cfg.Log.Append(ctx, a)
+		var held *eventlog.HeldError
+		switch {
+		case err == nil:
+			d.keep(a.Blobs)
+			d.landed(b)
+			o.Settle(nil)
+			return true
+		case errors.Is(err, eventlog.ErrHeadMoved):
+			if d.catchUp(ctx) != nil {
+				return false
+			}
+		case errors.Is(err, eventlog.ErrFenced), errors.As(err, &held):
+			return false
+		default:
+			// Where nobody knows whether it is in the log, or comes there yet, a claim
+			// is the next append: behind that it cannot come any more.
+			d.unsure = eventlog.Refusal(err) == "" && !errors.Is(err, eventlog.ErrFull) && !errors.Is(err, eventlog.ErrDamaged)
+			o.Settle(err)
+			return false
+		}
+	}
+	return false
+}
+
+// accept makes the batch that has what is offered, and what follows from it.
+func (d *drive) accept(ctx context.Context, o *eventlog.Offer) (*batch, error) {
+	b := d.newBatch()
+	if err := d.claim(b); err != nil {
+		return nil, err
+	}
+	if err := d.fold(b, slices.Clone(o.Append.Entries[0].Events)); err != nil {
+		return nil, err
+	}
+	actions, due, err := d.follow(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	d.mayRest(b, actions, due)
+	return b, nil
+}
