@@ -41,45 +41,45 @@ type Spec struct {
 	Guarded bool
 }
 
-// Specs lists the derived tables.
-func Specs() []Spec {
-	return []Spec{
-		{Table: Sessions, Key: []string{"session_id"}, Columns: []string{
-			"user_id", "alias", "thread_id", "status", "title", "created_at", "updated_at", "settings_version",
-			"instructions", "metadata", "tools", "on_doubt", "n_max_turns", "n_history_limit",
-			"input_contract", "output_contract", "route_policy", "reply_targets"}},
-		{Table: Aliases, Key: []string{"user_id", "alias"}, Columns: []string{"session_id"}, Guarded: true},
-		{Table: Runs, Key: []string{"session_id", "run_id"}, Columns: []string{
-			"user_id", "status", "kind", "submitted_at", "updated_at", "started_at", "finished_at",
-			"created_seq", "output_seq", "source", "actor", "text_preview", "route", "provider", "model",
-			"error_code", "error_message", "totals", "waiting_on"}},
-		{Table: Queue, Key: []string{"session_id", "run_id"}, Columns: []string{"created_seq", "status", "submitted_at", "user_id"}},
-		{Table: Outbox, Key: []string{"target_id", "delivery_id"}, Columns: []string{
-			"lane_seq", "session_id", "run_id", "user_id", "type", "status", "body", "address",
-			"created_at", "updated_at", "next_at", "n_attempts", "n_cycle", "n_open", "n_open_epoch", "last_code", "n_last_status",
-			"cycle_at", "last_class", "last_at", "n_last_ms", "n_delivered",
-			"n_replays", "resolved_at", "resolved_by", "resolved_reason"}},
-		{Table: Attempts, Key: []string{"target_id", "delivery_id", "n_attempt"}, Columns: []string{
-			"ended_at", "code", "class", "n_status", "n_duration_ms", "excerpt", "retry_at"}},
-		{Table: Targets, Key: []string{"target_id"}, Columns: []string{
-			"user_id", "type", "created_at", "updated_at", "circuit", "n_failures", "n_opens", "open_until", "held_until",
-			"last_code", "last_class", "failed_at", "n_paused", "paused_at", "paused_by", "paused_code", "pause_reason", "resumed_at", "reset_at"}},
-		{Table: Idempotency, Key: []string{"session_id", "operation", "key_hash"},
-			Columns: []string{"fingerprint", "contract", "run_id"}, Guarded: true},
-		{Table: Inbound, Key: []string{"user_id", "connector", "event_hash"},
-			Columns: []string{"fingerprint", "session_id", "run_id"}, Guarded: true},
-		{Table: AssetUses, Key: []string{"session_id", "run_id", "asset_id"}, Columns: []string{"user_id"}},
-		{Table: Replays, Key: []string{"target_id", "delivery_id", "replay_seq"}, Columns: []string{"at", "actor", "reason", "n_forced", "job_id"}},
-		{Table: Jobs, Key: []string{"job_id"}, Columns: []string{
-			"user_id", "kind", "status", "actor", "reason", "created_at", "updated_at", "started_at", "finished_at", "expires_at",
-			"n_total", "n_done", "n_skipped", "n_limit", "n_force", "n_truncated", "filter", "digest", "token_hash"}},
-		{Table: ToolStarts, Key: []string{"session_id", "call_id"}, Columns: []string{"run_id"}, Guarded: true},
-	}
+// Specs lists the derived tables. The list is everybody's, and not to be changed.
+func Specs() []Spec { return specs }
+
+var specs = []Spec{
+	{Table: Sessions, Key: []string{"session_id"}, Columns: []string{
+		"user_id", "alias", "thread_id", "status", "title", "created_at", "updated_at", "settings_version",
+		"instructions", "metadata", "tools", "on_doubt", "n_max_turns", "n_history_limit",
+		"input_contract", "output_contract", "route_policy", "reply_targets"}},
+	{Table: Aliases, Key: []string{"user_id", "alias"}, Columns: []string{"session_id"}, Guarded: true},
+	{Table: Runs, Key: []string{"session_id", "run_id"}, Columns: []string{
+		"user_id", "status", "kind", "submitted_at", "updated_at", "started_at", "finished_at",
+		"created_seq", "output_seq", "source", "actor", "text_preview", "route", "provider", "model",
+		"error_code", "error_message", "totals", "waiting_on"}},
+	{Table: Queue, Key: []string{"session_id", "run_id"}, Columns: []string{"created_seq", "status", "submitted_at", "user_id"}},
+	{Table: Outbox, Key: []string{"target_id", "delivery_id"}, Columns: []string{
+		"lane_seq", "session_id", "run_id", "user_id", "type", "status", "body", "address",
+		"created_at", "updated_at", "next_at", "n_attempts", "n_cycle", "n_open", "n_open_epoch", "last_code", "n_last_status",
+		"cycle_at", "last_class", "last_at", "n_last_ms", "n_delivered",
+		"n_replays", "resolved_at", "resolved_by", "resolved_reason"}},
+	{Table: Attempts, Key: []string{"target_id", "delivery_id", "n_attempt"}, Columns: []string{
+		"ended_at", "code", "class", "n_status", "n_duration_ms", "excerpt", "retry_at"}},
+	{Table: Targets, Key: []string{"target_id"}, Columns: []string{
+		"user_id", "type", "created_at", "updated_at", "circuit", "n_failures", "n_opens", "open_until", "held_until",
+		"last_code", "last_class", "failed_at", "n_paused", "paused_at", "paused_by", "paused_code", "pause_reason", "resumed_at", "reset_at"}},
+	{Table: Idempotency, Key: []string{"session_id", "operation", "key_hash"},
+		Columns: []string{"fingerprint", "contract", "run_id"}, Guarded: true},
+	{Table: Inbound, Key: []string{"user_id", "connector", "event_hash"},
+		Columns: []string{"fingerprint", "session_id", "run_id"}, Guarded: true},
+	{Table: AssetUses, Key: []string{"session_id", "run_id", "asset_id"}, Columns: []string{"user_id"}},
+	{Table: Replays, Key: []string{"target_id", "delivery_id", "replay_seq"}, Columns: []string{"at", "actor", "reason", "n_forced", "job_id"}},
+	{Table: Jobs, Key: []string{"job_id"}, Columns: []string{
+		"user_id", "kind", "status", "actor", "reason", "created_at", "updated_at", "started_at", "finished_at", "expires_at",
+		"n_total", "n_done", "n_skipped", "n_limit", "n_force", "n_truncated", "filter", "digest", "token_hash"}},
+	{Table: ToolStarts, Key: []string{"session_id", "call_id"}, Columns: []string{"run_id"}, Guarded: true},
 }
 
 // SpecOf gives the description of a table.
 func SpecOf(t Table) Spec {
-	for _, s := range Specs() {
+	for _, s := range specs {
 		if s.Table == t {
 			return s
 		}

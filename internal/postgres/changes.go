@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-dev/holdfast/internal/derived"
-	"github.com/holdfast-dev/holdfast/internal/storecore"
 )
 
 // changeSet gathers changes of derived rows, so that many rows are one
@@ -33,7 +32,7 @@ type group struct {
 	op    derived.Op
 	keys  int
 	names []string
-	cols  []any // of each name *[]string or *[]int64
+	rows  rowset // of the values of the names
 }
 
 func newChangeSet() *changeSet { return &changeSet{tables: map[derived.Table]*tableChanges{}} }
@@ -109,11 +108,6 @@ func (w *wave) groupFor(c derived.Change) *group {
 	for _, cols := range [][]derived.Col{c.Key, c.Cols} {
 		for _, col := range cols {
 			g.names = append(g.names, col.Name)
-			if storecore.Integer(col.Name) {
-				g.cols = append(g.cols, &[]int64{})
-			} else {
-				g.cols = append(g.cols, &[]string{})
-			}
 		}
 	}
 	w.groups = append(w.groups, g)
@@ -138,65 +132,12 @@ func (g *group) fits(c derived.Change) bool {
 }
 
 func (g *group) add(c derived.Change) {
-	for i := range g.cols {
-		var v any
-		if i < g.keys {
-			v = c.Key[i].Value
-		} else {
-			v = c.Cols[i-g.keys].Value
-		}
-		addTo(g.cols[i], v)
-	}
-}
-
-// addTo adds a value to a column of values of its type.
-func addTo(column, v any) {
-	switch list := column.(type) {
-	case *[]string:
-		*list = append(*list, toText(v.(string)))
-	case *[]int64:
-		*list = append(*list, v.(int64))
-	}
-}
-
-// columnFor makes a column of values.
-func columnFor(name string) any {
-	if storecore.Integer(name) {
-		return &[]int64{}
-	}
-	return &[]string{}
-}
-
-// args are columns as arguments of unnest.
-func args(columns []any) []any {
-	out := make([]any, len(columns))
-	for i, c := range columns {
-		switch list := c.(type) {
-		case *[]string:
-			out[i] = *list
-		case *[]int64:
-			out[i] = *list
+	g.rows.row()
+	for _, cols := range [][]derived.Col{c.Key, c.Cols} {
+		for i := range cols {
+			g.rows.value(cols[i].Value)
 		}
 	}
-	return out
-}
-
-// unnest is the table of the columns' values, beginning with argument first.
-func unnest(first int, names []string, alias string) string {
-	var types, as strings.Builder
-	for i, name := range names {
-		if i > 0 {
-			types.WriteString(", ")
-			as.WriteString(", ")
-		}
-		kind := "::text[]"
-		if storecore.Integer(name) {
-			kind = "::bigint[]"
-		}
-		types.WriteString("$" + strconv.Itoa(first+i) + kind)
-		as.WriteString("v" + strconv.Itoa(i))
-	}
-	return "unnest(" + types.String() + ") AS " + alias + "(" + as.String() + ")"
 }
 
 // text is the group's statement, over tables with a prefix.
@@ -211,7 +152,7 @@ func (g *group) text(prefix string) string {
 	}
 	switch g.op {
 	case derived.Insert:
-		b.WriteString("INSERT INTO " + name + " (" + strings.Join(g.names, ", ") + ") SELECT * FROM " + unnest(1, g.names, "u"))
+		b.WriteString("INSERT INTO " + name + " (" + strings.Join(g.names, ", ") + ") SELECT * FROM " + recordset(1, g.names, "u"))
 	case derived.Set, derived.Add:
 		b.WriteString("UPDATE " + name + " t SET ")
 		for i := g.keys; i < len(g.names); i++ {
@@ -224,10 +165,10 @@ func (g *group) text(prefix string) string {
 			}
 			b.WriteString("u.v" + strconv.Itoa(i))
 		}
-		b.WriteString(" FROM " + unnest(1, g.names, "u"))
+		b.WriteString(" FROM " + recordset(1, g.names, "u"))
 		match(" WHERE ")
 	case derived.Delete:
-		b.WriteString("DELETE FROM " + name + " t USING " + unnest(1, g.names, "u"))
+		b.WriteString("DELETE FROM " + name + " t USING " + recordset(1, g.names, "u"))
 		match(" WHERE ")
 	}
 	return b.String()
@@ -242,7 +183,7 @@ func (s *changeSet) queue(b *pgx.Batch, sql func(string) string, prefix string) 
 		}
 		for _, w := range t.waves {
 			for _, g := range w.groups {
-				b.Queue(sql(g.text(prefix)), args(g.cols)...)
+				b.Queue(sql(g.text(prefix)), g.rows.arg())
 			}
 		}
 	}

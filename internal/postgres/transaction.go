@@ -214,37 +214,35 @@ func (t *transaction) queueStreams(b *pgx.Batch, batch []*request) {
 
 // lookups are questions of one form.
 type lookups struct {
-	of      []condition
-	guards  []string
-	numbers []int64
-	names   []string
-	columns []any
+	of     []condition
+	guards []string
+	names  []string
+	rows   rowset // of the number of the question, and the values of the names
 }
 
 func (l *lookups) add(where []derived.Col) {
-	if l.columns == nil {
-		l.columns = []any{}
+	if l.names == nil {
 		for _, c := range where {
 			l.names = append(l.names, c.Name)
-			l.columns = append(l.columns, columnFor(c.Name))
 		}
 	}
-	l.numbers = append(l.numbers, int64(len(l.numbers)))
-	for i, c := range where {
-		addTo(l.columns[i], c.Value)
+	l.rows.row()
+	l.rows.int(int64(l.rows.rows - 1))
+	for _, c := range where {
+		l.rows.value(c.Value)
 	}
 }
 
 // query is the text that finds a column of rows of a table, with the number of
 // the question.
-func (l *lookups) query(table derived.Table, column string) (text string, values []any) {
+func (l *lookups) query(table derived.Table, column string) (text string, rows []byte) {
 	var on []string
 	for i, name := range l.names {
 		on = append(on, "t."+name+" = u.v"+strconv.Itoa(i+1))
 	}
-	text = "SELECT DISTINCT u.v0, t." + column + " FROM " + unnest(1, append([]string{"n_"}, l.names...), "u") +
+	text = "SELECT DISTINCT u.v0, t." + column + " FROM " + recordset(1, append([]string{"n_"}, l.names...), "u") +
 		" JOIN @." + string(table) + " t ON " + strings.Join(on, " AND ")
-	return text, append([]any{l.numbers}, args(l.columns)...)
+	return text, l.rows.arg()
 }
 
 // queueConditions asks for what the conditions are about, those of one form in
@@ -278,8 +276,8 @@ func (t *transaction) queueConditions(b *pgx.Batch, batch []*request) {
 	}
 	for _, f := range order {
 		l := forms[f]
-		text, values := l.query(f.table, f.column)
-		b.Queue(t.s.sql(text), values...).Query(func(rows pgx.Rows) error {
+		text, asked := l.query(f.table, f.column)
+		b.Queue(t.s.sql(text), asked).Query(func(rows pgx.Rows) error {
 			defer rows.Close()
 			for rows.Next() {
 				row, err := rows.Values()
@@ -316,8 +314,8 @@ func (t *transaction) queueGuards(b *pgx.Batch, batch []*request) {
 		if l == nil {
 			continue
 		}
-		text, values := l.query(spec.Table, spec.Key[0])
-		b.Queue(t.s.sql(text), values...).Query(func(rows pgx.Rows) error {
+		text, asked := l.query(spec.Table, spec.Key[0])
+		b.Queue(t.s.sql(text), asked).Query(func(rows pgx.Rows) error {
 			defer rows.Close()
 			for rows.Next() {
 				var n int64
@@ -335,8 +333,8 @@ func (t *transaction) queueGuards(b *pgx.Batch, batch []*request) {
 func (t *transaction) lookFor(g guard) (bool, error) {
 	l := &lookups{}
 	l.add(g.key)
-	text, values := l.query(g.table, g.key[0].Name)
-	rows, err := t.conn.Query(t.ctx, t.s.sql(text), values...)
+	text, asked := l.query(g.table, g.key[0].Name)
+	rows, err := t.conn.Query(t.ctx, t.s.sql(text), asked)
 	if err != nil {
 		return false, err
 	}
@@ -433,15 +431,13 @@ const (
 	insertBlobs = `INSERT INTO @.blobs (owner, ref, kind, bytes) SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[])
 		ON CONFLICT DO NOTHING`
 	insertLog = `INSERT INTO @.log (block, place, stream, first_seq, count, epoch, time, session_id, user_id, wakes, meta, data, salt, prev, hash)
-		SELECT $1, place - 1, stream, first_seq, count, epoch, $2, session_id, user_id, wakes, meta, data, salt, prev, hash
-		FROM unnest($3::text[], $4::bigint[], $5::int[], $6::bigint[], $7::text[], $8::text[], $9::boolean[], $10::bytea[], $11::bytea[], $12::bytea[],
-			$13::bytea[], $14::bytea[]) WITH ORDINALITY
-			AS u(stream, first_seq, count, epoch, session_id, user_id, wakes, meta, data, salt, prev, hash, place)`
-	moveStreams = `UPDATE @.streams s SET head = u.head, epoch = u.epoch, hash = u.hash, holder = u.holder,
-		ready_since = CASE WHEN u.ready THEN coalesce(s.ready_since, $1) END, version = u.version
-		FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::text[], $7::boolean[], $8::int[])
-			AS u(stream, head, epoch, hash, holder, ready, version)
-		WHERE s.stream = u.stream`
+		SELECT $1, v0, v1, v2, v3, v4, $2, v5, v6, v7, substring($4::bytea FROM v11 FOR v12), substring($4::bytea FROM v11 + v12 FOR v13), v8, v9, v10
+		FROM json_to_recordset($3::json) AS u(v0 int, v1 text, v2 bigint, v3 int, v4 bigint, v5 text, v6 text, v7 boolean, v8 bytea, v9 bytea, v10 bytea,
+			v11 int, v12 int, v13 int)`
+	moveStreams = `UPDATE @.streams s SET head = v1, epoch = v2, hash = v3, holder = v4,
+		ready_since = CASE WHEN v5 THEN coalesce(s.ready_since, $1) END, version = v6
+		FROM json_to_recordset($2::json) AS u(v0 text, v1 bigint, v2 bigint, v3 bytea, v4 text, v5 boolean, v6 int)
+		WHERE s.stream = u.v0`
 	rootStream  = `UPDATE @.streams SET roots = $2 WHERE stream = $1`
 	dropStreams = `DELETE FROM @.streams WHERE stream = ANY($1::text[]) AND head = 0`
 	lockFeedRow = `SELECT pg_advisory_xact_lock($1::int, $2::int)`
@@ -516,37 +512,50 @@ func (t *transaction) queueLog(b *pgx.Batch) {
 	if n == 0 {
 		return
 	}
-	streams, sessions, users := make([]string, n), make([]string, n), make([]string, n)
-	firsts, epochs, counts := make([]int64, n), make([]int64, n), make([]int32, n)
-	metas, datas, salts, prevs, hashes := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
+	var rows rowset
+	var long []byte // of all rows: their envelopes and data, one after the other
 	for i := range t.rows {
 		r := &t.rows[i]
-		streams[i], sessions[i], users[i] = toText(string(r.Stream)), toText(string(r.SessionID)), toText(r.UserID)
-		firsts[i], epochs[i], counts[i] = r.First, r.Epoch, int32(r.Count)
-		metas[i], datas[i], salts[i], prevs[i], hashes[i] = r.Meta, r.Data, r.Salt, r.Prev[:], r.Hash[:]
+		rows.row()
+		rows.int(int64(i))
+		rows.text(string(r.Stream))
+		rows.int(r.First)
+		rows.int(int64(r.Count))
+		rows.int(r.Epoch)
+		rows.text(string(r.SessionID))
+		rows.text(r.UserID)
+		rows.bool(t.wakes[i])
+		rows.bytes(r.Salt)
+		rows.bytes(r.Prev[:])
+		rows.bytes(r.Hash[:])
+		rows.int(int64(len(long) + 1))
+		rows.int(int64(len(r.Meta)))
+		rows.int(int64(len(r.Data)))
+		long = append(append(long, r.Meta...), r.Data...)
 	}
-	b.Queue(t.s.sql(insertLog), t.block, t.now, streams, firsts, counts, epochs, sessions, users, t.wakes, metas, datas, salts, prevs, hashes)
+	b.Queue(t.s.sql(insertLog), t.block, t.now, rows.arg(), long)
 }
 
 func (t *transaction) queueHeads(b *pgx.Batch) {
-	var streams, holders []string
-	var heads, epochs []int64
-	var hashes [][]byte
-	var readies []bool
-	var versions []int32
+	var rows rowset
 	for stream, st := range t.streams {
 		if !st.moved {
 			continue
 		}
-		streams, heads, epochs = append(streams, toText(string(stream))), append(heads, st.Seq), append(epochs, st.Epoch)
-		hashes, holders, readies = append(hashes, st.Hash[:]), append(holders, toText(string(st.holder))), append(readies, st.ready)
-		versions = append(versions, int32(st.version))
+		rows.row()
+		rows.text(string(stream))
+		rows.int(st.Seq)
+		rows.int(st.Epoch)
+		rows.bytes(st.Hash[:])
+		rows.text(string(st.holder))
+		rows.bool(st.ready)
+		rows.int(st.version)
 		if st.rooted {
 			defer b.Queue(t.s.sql(rootStream), toText(string(stream)), toTexts([]any{slices.Clone(st.roots)})[0])
 		}
 	}
-	if len(streams) > 0 {
-		b.Queue(t.s.sql(moveStreams), t.now, streams, heads, epochs, hashes, holders, readies, versions)
+	if rows.rows > 0 {
+		b.Queue(t.s.sql(moveStreams), t.now, rows.arg())
 	}
 	unused := slices.DeleteFunc(t.fresh, func(stream string) bool {
 		st := t.streams[event.Stream(fromText(stream))]
