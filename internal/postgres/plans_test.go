@@ -227,8 +227,8 @@ func TestPlans(t *testing.T) {
 		args       []any
 		want       []string
 	}{
-		{"lock", lockStreams, []any{"{a,b}"}, []string{"using streams_pkey"}},
-		{"heads", moveStreams, []any{"2026-01-01", `[{"v0":"a"}]`}, []string{"using streams_pkey"}},
+		{"lock", lockAtOnce, []any{"{a,b}"}, []string{"using streams_pkey"}},
+		{"log and heads", writeLog, []any{1, "2026-01-01", "[]", "", `[{"v0":"a"}]`}, []string{"using streams_pkey"}},
 		{"read", readQuery, []any{"s", 10, 20}, []string{"using log_stream"}},
 		{"bounded read", boundedQuery, []any{"s", 10, 20, 1000}, []string{"using log_stream"}},
 		{"place in the feed", insertFeed, []any{1, 1, "n", "2026-01-01", "{s}", "{1}", "{t}"}, []string{"Backward using feed_pkey"}},

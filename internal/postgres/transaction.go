@@ -33,15 +33,16 @@ type transaction struct {
 	patient bool
 
 	// What the first message brought.
-	streams map[event.Stream]*streamState
-	absent  map[event.Stream]bool // of those that are only locked: there is no such stream
-	found   map[condition][]any
-	exists  map[string]bool // guarded rows
-	assets  map[string]bool
-	leases  map[eventlog.NodeID]lease
-	now     time.Time
-	block   int64
-	fresh   []string // streams that were made, perhaps for nothing
+	streams    map[event.Stream]*streamState
+	absent     map[event.Stream]bool // of those that are only locked: there is no such stream
+	found      map[condition][]any
+	exists     map[string]bool // guarded rows
+	assets     map[string]bool
+	leases     map[eventlog.NodeID]lease
+	now        time.Time
+	block      int64
+	generation int
+	fresh      []string // streams that were made, perhaps for nothing
 
 	// What it is going to write.
 	changes *changeSet
@@ -109,12 +110,17 @@ func (r *request) streamsOf() (moved, still []event.Stream) {
 const (
 	makeStreams = `INSERT INTO @.streams (stream, kind, head, epoch, hash)
 		SELECT s, k, 0, 0, '' FROM unnest($1::text[], $2::text[]) AS u(s, k) ON CONFLICT (stream) DO NOTHING`
-	lockStreams = `SELECT stream, head, epoch, hash, holder, ready_since IS NOT NULL, version, roots FROM @.streams
-		WHERE stream = ANY($1::text[]) ORDER BY stream FOR UPDATE`
+	// lockStreams locks, gives the streams as they are behind the locks, and last of
+	// all a row without a name, which has what is drawn behind them: the time, the block
+	// of the log, and by which generation of rules its rows are made.
+	lockStreams = `SELECT s.*, NULL::timestamptz, 0::bigint, 0 FROM (SELECT stream, head, epoch, hash, holder, ready_since IS NOT NULL, version, roots FROM @.streams
+		WHERE stream = ANY($1::text[]) ORDER BY stream FOR UPDATE%s) s
+		UNION ALL SELECT '', 0, 0, '', '', false, 0, '{}', clock_timestamp(), nextval('@.log_blocks'), coalesce((SELECT value FROM @.facts WHERE name = 'generation'), 0)`
 	haveStreams = `SELECT stream FROM @.streams WHERE stream = ANY($1::text[])`
 	lockAssets  = `SELECT asset_id FROM @.assets WHERE asset_id = ANY($1::text[]) ORDER BY asset_id FOR KEY SHARE`
-	placeQuery  = `SELECT clock_timestamp(), nextval('@.log_blocks'), coalesce((SELECT value FROM @.facts WHERE name = 'generation'), 0)`
 )
+
+var lockPatiently, lockAtOnce = fmt.Sprintf(lockStreams, ""), fmt.Sprintf(lockStreams, " SKIP LOCKED")
 
 // begin sends the first message: it locks, and asks for all that the checks
 // need. What is asked for is seen as it is behind the locks.
@@ -143,14 +149,11 @@ func (t *transaction) begin(batch []*request) error {
 			return err
 		})
 	}
-	var generation int
-	b.Queue(t.s.sql(placeQuery)).QueryRow(func(row pgx.Row) error { return row.Scan(&t.now, &t.block, &generation) })
 	if err := t.conn.SendBatch(t.ctx, b).Close(); err != nil {
 		return err
 	}
-	t.now = t.now.UTC()
-	if generation > t.s.cfg.Generation {
-		return newer("derived rows", generation, t.s.cfg.Generation)
+	if t.generation > t.s.cfg.Generation {
+		return newer("derived rows", t.generation, t.s.cfg.Generation)
 	}
 	return nil
 }
@@ -183,9 +186,9 @@ func (t *transaction) queueStreams(b *pgx.Batch, batch []*request) {
 		b.Queue(t.s.sql(makeStreams), t.fresh, kinds)
 	}
 	slices.Sort(lock)
-	text := lockStreams
+	text := lockPatiently
 	if !t.patient {
-		text += " SKIP LOCKED"
+		text = lockAtOnce
 	}
 	b.Queue(t.s.sql(text), slices.Compact(lock)).Query(func(rows pgx.Rows) error {
 		defer rows.Close()
@@ -193,8 +196,13 @@ func (t *transaction) queueStreams(b *pgx.Batch, batch []*request) {
 			var stream string
 			st := &streamState{}
 			var hash []byte
-			if err := scanRow(rows, []any{&stream, &st.Seq, &st.Epoch, &hash, &st.holder, &st.ready, &st.version, &st.roots}); err != nil {
+			var now *time.Time
+			if err := scanRow(rows, []any{&stream, &st.Seq, &st.Epoch, &hash, &st.holder, &st.ready, &st.version, &st.roots, &now, &t.block, &t.generation}); err != nil {
 				return err
+			}
+			if now != nil {
+				t.now = now.UTC()
+				continue
 			}
 			copy(st.Hash[:], hash)
 			t.streams[event.Stream(stream)] = st
@@ -212,46 +220,75 @@ func (t *transaction) queueStreams(b *pgx.Batch, batch []*request) {
 	}
 }
 
-// lookups are questions of one form.
+// lookups are questions after rows of one table by the same columns.
 type lookups struct {
-	of     []condition
-	guards []string
-	names  []string
-	rows   rowset // of the number of the question, and the values of the names
+	questions []question
+	names     []string // of the columns that rows are found by
+	columns   []string // of which values are asked for
+	rows      rowset   // of the number of the question, and the values of the names
 }
 
-func (l *lookups) add(where []derived.Col) {
+// question is what a row is asked for by.
+type question struct {
+	where []derived.Col
+	of    []condition // in whose columns a value is wanted
+	at    []int       // of each which of the columns it is
+	guard string
+}
+
+// ask adds a question, unless the last one is about the same row.
+func (l *lookups) ask(where []derived.Col) *question {
+	if n := len(l.questions); n > 0 && slices.Equal(l.questions[n-1].where, where) {
+		return &l.questions[n-1]
+	}
 	if l.names == nil {
 		for _, c := range where {
 			l.names = append(l.names, c.Name)
 		}
 	}
 	l.rows.row()
-	l.rows.int(int64(l.rows.rows - 1))
+	l.rows.int(int64(len(l.questions)))
 	for _, c := range where {
 		l.rows.value(c.Value)
 	}
+	l.questions = append(l.questions, question{where: where})
+	return &l.questions[len(l.questions)-1]
 }
 
-// query is the text that finds a column of rows of a table, with the number of
-// the question.
-func (l *lookups) query(table derived.Table, column string) (text string, rows []byte) {
-	var on []string
-	for i, name := range l.names {
-		on = append(on, "t."+name+" = u.v"+strconv.Itoa(i+1))
+// column gives the place of a column among those that are asked for.
+func (l *lookups) column(name string) int {
+	i := slices.Index(l.columns, name)
+	if i < 0 {
+		i, l.columns = len(l.columns), append(l.columns, name)
 	}
-	text = "SELECT DISTINCT u.v0, t." + column + " FROM " + recordset(1, append([]string{"n_"}, l.names...), "u") +
-		" JOIN @." + string(table) + " t ON " + strings.Join(on, " AND ")
+	return i
+}
+
+// query is the text that finds rows of a table, with the number of the question
+// before the columns.
+func (l *lookups) query(table derived.Table) (text string, rows []byte) {
+	var on strings.Builder
+	for i, name := range l.names {
+		if i > 0 {
+			on.WriteString(" AND ")
+		}
+		on.WriteString("t." + name + " = u.v" + strconv.Itoa(i+1))
+	}
+	distinct := " DISTINCT" // of many rows what differs is enough
+	if !slices.ContainsFunc(derived.SpecOf(table).Key, func(key string) bool { return !slices.Contains(l.names, key) }) {
+		distinct = ""
+	}
+	text = "SELECT" + distinct + " u.v0, t." + strings.Join(l.columns, ", t.") + " FROM " + recordset(1, append([]string{"n_"}, l.names...), "u") +
+		" JOIN @." + string(table) + " t ON " + on.String()
 	return text, l.rows.arg()
 }
 
-// queueConditions asks for what the conditions are about, those of one form in
-// one statement. One that does not fit its table is left for the plan to refuse.
+// queueConditions asks for what the conditions are about, those of one table and
+// the same columns in one statement. One that does not fit its table is left for the plan to refuse.
 func (t *transaction) queueConditions(b *pgx.Batch, batch []*request) {
 	type form struct {
-		table  derived.Table
-		column string
-		names  string
+		table derived.Table
+		names string
 	}
 	forms := map[form]*lookups{}
 	var order []form
@@ -262,7 +299,7 @@ func (t *transaction) queueConditions(b *pgx.Batch, batch []*request) {
 				r.err = err
 				break
 			}
-			f := form{c.Table, column, ""}
+			f := form{c.Table, ""}
 			for _, w := range c.Where {
 				f.names += w.Name + " "
 			}
@@ -270,13 +307,13 @@ func (t *transaction) queueConditions(b *pgx.Batch, batch []*request) {
 				forms[f] = &lookups{}
 				order = append(order, f)
 			}
-			forms[f].of = append(forms[f].of, condition{r, i})
-			forms[f].add(c.Where)
+			q := forms[f].ask(c.Where)
+			q.of, q.at = append(q.of, condition{r, i}), append(q.at, forms[f].column(column))
 		}
 	}
 	for _, f := range order {
 		l := forms[f]
-		text, asked := l.query(f.table, f.column)
+		text, asked := l.query(f.table)
 		b.Queue(t.s.sql(text), asked).Query(func(rows pgx.Rows) error {
 			defer rows.Close()
 			for rows.Next() {
@@ -284,12 +321,14 @@ func (t *transaction) queueConditions(b *pgx.Batch, batch []*request) {
 				if err != nil {
 					return err
 				}
-				v := row[1]
-				if s, ok := v.(string); ok {
-					v = fromText(s)
+				q := &l.questions[row[0].(int64)]
+				for i, of := range q.of {
+					v := row[1+q.at[i]]
+					if s, ok := v.(string); ok {
+						v = fromText(s)
+					}
+					t.found[of] = append(t.found[of], v)
 				}
-				of := l.of[row[0].(int64)]
-				t.found[of] = append(t.found[of], v)
 			}
 			return rows.Err()
 		})
@@ -304,8 +343,7 @@ func (t *transaction) queueGuards(b *pgx.Batch, batch []*request) {
 			if by[g.table] == nil {
 				by[g.table] = &lookups{}
 			}
-			by[g.table].guards = append(by[g.table].guards, g.name)
-			by[g.table].add(g.key)
+			by[g.table].ask(g.key).guard = g.name
 			t.exists[g.name] = false
 		}
 	}
@@ -314,7 +352,8 @@ func (t *transaction) queueGuards(b *pgx.Batch, batch []*request) {
 		if l == nil {
 			continue
 		}
-		text, asked := l.query(spec.Table, spec.Key[0])
+		l.column(spec.Key[0])
+		text, asked := l.query(spec.Table)
 		b.Queue(t.s.sql(text), asked).Query(func(rows pgx.Rows) error {
 			defer rows.Close()
 			for rows.Next() {
@@ -322,7 +361,7 @@ func (t *transaction) queueGuards(b *pgx.Batch, batch []*request) {
 				if err := rows.Scan(&n, nil); err != nil {
 					return err
 				}
-				t.exists[l.guards[n]] = true
+				t.exists[l.questions[n].guard] = true
 			}
 			return rows.Err()
 		})
@@ -332,8 +371,9 @@ func (t *transaction) queueGuards(b *pgx.Batch, batch []*request) {
 // lookFor says whether a guarded row exists that was not foreseen.
 func (t *transaction) lookFor(g guard) (bool, error) {
 	l := &lookups{}
-	l.add(g.key)
-	text, asked := l.query(g.table, g.key[0].Name)
+	l.ask(g.key)
+	l.column(g.key[0].Name)
+	text, asked := l.query(g.table)
 	rows, err := t.conn.Query(t.ctx, t.s.sql(text), asked)
 	if err != nil {
 		return false, err
@@ -430,13 +470,14 @@ func (t *transaction) rollback() {
 const (
 	insertBlobs = `INSERT INTO @.blobs (owner, ref, kind, bytes) SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[])
 		ON CONFLICT DO NOTHING`
-	insertLog = `INSERT INTO @.log (block, place, stream, first_seq, count, epoch, time, session_id, user_id, wakes, meta, data, salt, prev, hash)
+	// writeLog has the rows of the log and, with them, the ends of their streams.
+	writeLog = `WITH log AS (INSERT INTO @.log (block, place, stream, first_seq, count, epoch, time, session_id, user_id, wakes, meta, data, salt, prev, hash)
 		SELECT $1, v0, v1, v2, v3, v4, $2, v5, v6, v7, substring($4::bytea FROM v11 FOR v12), substring($4::bytea FROM v11 + v12 FOR v13), v8, v9, v10
 		FROM json_to_recordset($3::json) AS u(v0 int, v1 text, v2 bigint, v3 int, v4 bigint, v5 text, v6 text, v7 boolean, v8 bytea, v9 bytea, v10 bytea,
-			v11 int, v12 int, v13 int)`
-	moveStreams = `UPDATE @.streams s SET head = v1, epoch = v2, hash = v3, holder = v4,
-		ready_since = CASE WHEN v5 THEN coalesce(s.ready_since, $1) END, version = v6
-		FROM json_to_recordset($2::json) AS u(v0 text, v1 bigint, v2 bigint, v3 bytea, v4 text, v5 boolean, v6 int)
+			v11 int, v12 int, v13 int))
+		UPDATE @.streams s SET head = v1, epoch = v2, hash = v3, holder = v4,
+		ready_since = CASE WHEN v5 THEN coalesce(s.ready_since, $2) END, version = v6
+		FROM json_to_recordset($5::json) AS u(v0 text, v1 bigint, v2 bigint, v3 bytea, v4 text, v5 boolean, v6 int)
 		WHERE s.stream = u.v0`
 	rootStream  = `UPDATE @.streams SET roots = $2 WHERE stream = $1`
 	dropStreams = `DELETE FROM @.streams WHERE stream = ANY($1::text[]) AND head = 0`
@@ -470,11 +511,10 @@ func (t *transaction) commit() error {
 func (t *transaction) queueRows(b *pgx.Batch) {
 	t.queueBlobs(b)
 	t.changes.queue(b, t.s.sql, "@.")
-	t.queueLog(b)
+	t.queueLog(b, t.heads(b))
 	for _, r := range t.snaps {
 		t.queueSnapshot(b, r)
 	}
-	t.queueHeads(b)
 }
 
 // queueFeed gives the rows of the log their places in the order of commits, with
@@ -507,9 +547,8 @@ func (t *transaction) queueBlobs(b *pgx.Batch) {
 	b.Queue(t.s.sql(insertBlobs), owners, refs, kinds, bytes)
 }
 
-func (t *transaction) queueLog(b *pgx.Batch) {
-	n := len(t.rows)
-	if n == 0 {
+func (t *transaction) queueLog(b *pgx.Batch, heads []byte) {
+	if len(t.rows) == 0 {
 		return
 	}
 	var rows rowset
@@ -533,10 +572,12 @@ func (t *transaction) queueLog(b *pgx.Batch) {
 		rows.int(int64(len(r.Data)))
 		long = append(append(long, r.Meta...), r.Data...)
 	}
-	b.Queue(t.s.sql(insertLog), t.block, t.now, rows.arg(), long)
+	b.Queue(t.s.sql(writeLog), t.block, t.now, rows.arg(), long, heads)
 }
 
-func (t *transaction) queueHeads(b *pgx.Batch) {
+// heads gives the ends of the streams that moved, and puts into the message what
+// else becomes of streams.
+func (t *transaction) heads(b *pgx.Batch) []byte {
 	var rows rowset
 	for stream, st := range t.streams {
 		if !st.moved {
@@ -551,11 +592,8 @@ func (t *transaction) queueHeads(b *pgx.Batch) {
 		rows.bool(st.ready)
 		rows.int(st.version)
 		if st.rooted {
-			defer b.Queue(t.s.sql(rootStream), toText(string(stream)), toTexts([]any{slices.Clone(st.roots)})[0])
+			b.Queue(t.s.sql(rootStream), toText(string(stream)), toTexts([]any{slices.Clone(st.roots)})[0])
 		}
-	}
-	if rows.rows > 0 {
-		b.Queue(t.s.sql(moveStreams), t.now, rows.arg())
 	}
 	unused := slices.DeleteFunc(t.fresh, func(stream string) bool {
 		st := t.streams[event.Stream(fromText(stream))]
@@ -564,4 +602,5 @@ func (t *transaction) queueHeads(b *pgx.Batch) {
 	if len(unused) > 0 {
 		b.Queue(t.s.sql(dropStreams), unused)
 	}
+	return rows.arg()
 }
