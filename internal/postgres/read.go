@@ -162,13 +162,7 @@ const factsQuery = "SELECT n, " + logColumns + " FROM (SELECT n, " + logColumns 
 
 // Facts implements eventlog.Log.
 func (s *Store) Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error) {
-	tails := s.tails
-	select {
-	case <-s.queue.Closing(): // the database says how that went
-		tails = nil
-	default:
-	}
-	list, err := storecore.Facts(ctx, tails, places, func(left []eventlog.Place) ([]*event.Event, error) { return s.factsOf(ctx, left) })
+	list, err := storecore.Facts(ctx, s.tails, s.queue.Closing(), places, func(left []eventlog.Place) ([]*event.Event, error) { return s.factsOf(ctx, left) })
 	if err != nil {
 		return nil, s.readErr("read events", err)
 	}

@@ -125,13 +125,7 @@ func (s *Store) read(ctx context.Context, stream event.Stream, after int64, limi
 
 // Facts implements eventlog.Log.
 func (s *Store) Facts(ctx context.Context, places []eventlog.Place) ([]event.Event, error) {
-	tails := s.tails
-	select {
-	case <-s.queue.Closing(): // the database says how that went
-		tails = nil
-	default:
-	}
-	list, err := storecore.Facts(ctx, tails, places, func(left []eventlog.Place) ([]*event.Event, error) {
+	list, err := storecore.Facts(ctx, s.tails, s.queue.Closing(), places, func(left []eventlog.Place) ([]*event.Event, error) {
 		var list []*event.Event
 		for size := 0; len(list) < len(left) && size <= s.cfg.MaxReadBytes; {
 			p := left[len(list)]

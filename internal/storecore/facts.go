@@ -11,10 +11,16 @@ import (
 
 // Facts gives the events at places, in their order, as eventlog.Log says: those that are
 // in memory, where t is not nil, and the others as rest reads them. Rest gives the event at
-// each place, nil where there is none, and may end early behind the first.
-func Facts(ctx context.Context, t *Tails, places []eventlog.Place, rest func([]eventlog.Place) ([]*event.Event, error)) ([]event.Event, error) {
+// each place, nil where there is none, and may end early behind the first. Once closing
+// is closed what is in memory does not count: the database says how its end went.
+func Facts(ctx context.Context, t *Tails, closing <-chan struct{}, places []eventlog.Place, rest func([]eventlog.Place) ([]*event.Event, error)) ([]event.Event, error) {
 	if len(places) > eventlog.MaxFacts {
 		return nil, fmt.Errorf("%d places; at most %d are taken", len(places), eventlog.MaxFacts)
+	}
+	select {
+	case <-closing:
+		t = nil
+	default:
 	}
 	list := make([]event.Event, len(places))
 	var left []eventlog.Place
