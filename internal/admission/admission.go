@@ -83,9 +83,9 @@ type Config struct {
 
 // Owner works on sessions.
 type Owner interface {
-	// Rests says whether a session is known to be at rest here, as far as can be
-	// said without asking the store.
-	Rests(id event.SessionID) bool
+	// Rests gives a session that is known to be at rest here, as it was when it was
+	// last worked on: without asking the store.
+	Rests(id event.SessionID) (eventlog.Resting, bool)
 	// Offer hands over an append of one entry, to be made together with what follows
 	// from it. Not taken: nothing of it is in the log, and it is the caller's to make.
 	Offer(ctx context.Context, id event.SessionID, a eventlog.Append) (taken bool, err error)
@@ -94,7 +94,7 @@ type Owner interface {
 // nobody owns anything.
 type nobody struct{}
 
-func (nobody) Rests(event.SessionID) bool { return false }
+func (nobody) Rests(event.SessionID) (eventlog.Resting, bool) { return eventlog.Resting{}, false }
 func (nobody) Offer(context.Context, event.SessionID, eventlog.Append) (bool, error) {
 	return false, nil
 }

@@ -67,16 +67,58 @@ const (
 	ReasonNone     = "no_explicit_targets" // the request names none
 )
 
+// Place is a session as a submission finds it.
+type Place struct {
+	ID  event.SessionID
+	row eventlog.SessionRow
+	// set: the settings as this process has them in memory, which the append holds
+	// against the store; nil: those of the row.
+	set *event.Settings
+}
+
+// PlaceFor finds the session of a submission, by id or alias; see Find. One that
+// rests in this process is not looked up: what is known of it here may be old, so that
+// nothing is refused by it, and what is accepted is accepted on condition that it holds.
+func (a *Admission) PlaceFor(ctx context.Context, c Caller, ref, user string) (Place, error) {
+	id := event.SessionID(ref)
+	if r, ok := a.cfg.Owner.Rests(id); ok && c.Sees(r.UserID) && r.Status == session.Open {
+		row := eventlog.SessionRow{ID: id, UserID: r.UserID, Status: r.Status, SettingsVersion: r.Version}
+		return Place{id, row, &r.Settings}, nil
+	}
+	row, err := a.Find(ctx, c, ref, user)
+	return Place{row.ID, row, nil}, err
+}
+
 // Submit admits work that a caller of the API hands in; see SubmitWork.
 func (a *Admission) Submit(ctx context.Context, c Caller, row eventlog.SessionRow, req *api.SubmitRun, key string) (id event.RunID, created bool, err error) {
-	out, err := a.SubmitWork(ctx, c, row, &Submission{Request: req, Key: key})
+	return a.SubmitAt(ctx, c, Place{row.ID, row, nil}, req, key)
+}
+
+// SubmitAt is Submit for a place.
+func (a *Admission) SubmitAt(ctx context.Context, c Caller, p Place, req *api.SubmitRun, key string) (id event.RunID, created bool, err error) {
+	sub := &Submission{Request: req, Key: key}
+	out, err := a.submit(ctx, c, p, sub)
+	var refused *problem.Error
+	if p.set != nil && errors.As(err, &refused) && refused.Kind != problem.Unavailable {
+		// Refused by what is in memory, perhaps: the store has the last word.
+		row, err := a.Find(ctx, c, string(p.ID), "")
+		if err != nil {
+			return "", false, err
+		}
+		out, err = a.SubmitWork(ctx, c, row, sub)
+		return out.ID, out.Created, err
+	}
 	return out.ID, out.Created, err
 }
 
 // SubmitWork admits work. The order is: idempotency, contract, capture, append.
 // A submission that breaks the input contract leaves no run and no event (I-07).
 func (a *Admission) SubmitWork(ctx context.Context, c Caller, row eventlog.SessionRow, sub *Submission) (out Submitted, err error) {
-	req := sub.Request
+	return a.submit(ctx, c, Place{row.ID, row, nil}, sub)
+}
+
+func (a *Admission) submit(ctx context.Context, c Caller, p Place, sub *Submission) (out Submitted, err error) {
+	req, row := sub.Request, p.row
 	items, err := a.items(ctx, row.UserID, req)
 	if err != nil {
 		return out, err
@@ -105,8 +147,8 @@ func (a *Admission) SubmitWork(ctx context.Context, c Caller, row eventlog.Sessi
 		if sub.Hops > a.cfg.Limits.Hops {
 			return out, problem.New(problem.Conflict, CodeHops, "%d runs have answered into a session, one after the other; targets.max_hops allows %d", sub.Hops, a.cfg.Limits.Hops)
 		}
-		counted := !a.cfg.Owner.Rests(row.ID) // what rests has no queue
-		if counted {
+		_, rests := a.cfg.Owner.Rests(row.ID) // and has no queue then
+		if !rests {
 			if err := a.room(ctx, row.ID); err != nil {
 				return out, err
 			}
@@ -115,7 +157,7 @@ func (a *Admission) SubmitWork(ctx context.Context, c Caller, row eventlog.Sessi
 		if save, out.NotSaved, err = a.savesTargets(ctx, row.ID, sub); err != nil {
 			return out, err
 		}
-		id, err := a.admit(ctx, c, row, sub, items, hash, save, counted)
+		id, err := a.admit(ctx, c, p, sub, items, hash, save, !rests)
 		var dup *eventlog.DuplicateError
 		switch {
 		case err == nil:
@@ -126,6 +168,7 @@ func (a *Admission) SubmitWork(ctx context.Context, c Caller, row eventlog.Sessi
 			if row, err = a.Find(ctx, c, string(row.ID), ""); err != nil {
 				return out, err
 			}
+			p = Place{row.ID, row, nil}
 		default:
 			return out, err
 		}
@@ -161,13 +204,16 @@ func (a *Admission) room(ctx context.Context, id event.SessionID) error {
 // admit checks the contract, captures and appends. With save the request's targets
 // become the session's own, in the same append and only at rest. Where the queue was
 // not counted, that is done when it turns out that the session does not rest.
-func (a *Admission) admit(ctx context.Context, c Caller, row eventlog.SessionRow, sub *Submission, items []item, hash string, save, counted bool) (event.RunID, error) {
-	req := sub.Request
-	set, err := row.Settings()
-	if err != nil {
-		return "", err
+func (a *Admission) admit(ctx context.Context, c Caller, p Place, sub *Submission, items []item, hash string, save, counted bool) (event.RunID, error) {
+	req, row, set := sub.Request, p.row, p.set
+	if set == nil {
+		of, err := row.Settings()
+		if err != nil {
+			return "", err
+		}
+		set = &of
 	}
-	d, blobs, err := a.draft(ctx, c, &row, &set, sub, items)
+	d, blobs, err := a.draft(ctx, c, &row, set, sub, items)
 	if err != nil {
 		return "", err
 	}

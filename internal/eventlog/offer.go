@@ -3,7 +3,18 @@ package eventlog
 import (
 	"context"
 	"sync"
+
+	"github.com/holdfast-dev/holdfast/internal/event"
 )
+
+// Resting is what its owner knows of a session at rest, as it was when it was last
+// worked on. What is decided by it is appended on condition that it still is so.
+type Resting struct {
+	UserID   string
+	Status   string
+	Settings event.Settings // not to be changed
+	Version  int64          // of the settings
+}
 
 // Offer is a command's append that is handed to the owner of its stream, who may
 // make it together with what follows from it: one append in the place of two. It has

@@ -141,20 +141,23 @@ func (l *Lane) Begun(id event.SessionID) { l.pool.Begun(id) }
 // Wake says that a session may have something to do. It never blocks.
 func (l *Lane) Wake(id event.SessionID) { l.pool.Wake(id) }
 
-// Rests says whether a session is at rest here, as it was when it was last worked
-// on, and what is offered to it is likely to be taken.
-func (l *Lane) Rests(id event.SessionID) bool {
+// Rests gives a session that is at rest here, as it was when it was last worked on:
+// what is offered to it is likely to be taken.
+func (l *Lane) Rests(id event.SessionID) (eventlog.Resting, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := l.cache.get(id)
-	return st != nil && l.offers[id] == nil && session.Next(st) == nil && !l.pool.Works(id)
+	if st == nil || l.offers[id] != nil || session.Next(st) != nil || l.pool.Works(id) {
+		return eventlog.Resting{}, false
+	}
+	return eventlog.Resting{UserID: st.UserID, Status: st.Status, Settings: st.Settings, Version: int64(st.SettingsVersion)}, true
 }
 
 // Offer hands a command to a session that rests here, to be appended together with
 // what follows from it. Not taken: nothing of it is in the log, and the caller appends
 // it. It waits for the append; the end of ctx ends the waiting alone, once it is under way.
 func (l *Lane) Offer(ctx context.Context, id event.SessionID, a eventlog.Append) (taken bool, err error) {
-	if !l.Rests(id) {
+	if _, rests := l.Rests(id); !rests {
 		return false, nil
 	}
 	o := eventlog.NewOffer(a)

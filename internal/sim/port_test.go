@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/daemon"
@@ -80,6 +81,7 @@ func (p *port) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp,
 		about = append(about, e.Stream, e.Events[0].Data.EventType())
 	}
 	key := name(ctx, p.n, "append", about...)
+	begun := false
 	stamps, err := do(ctx, p, appends, key, func(ctx context.Context) ([]eventlog.Stamp, error) {
 		p.n.h.watch.appending(p.n, &a)
 		stamps, err := p.under.Append(ctx, a)
@@ -87,9 +89,24 @@ func (p *port) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp,
 		if err != nil {
 			p.n.h.say("%s: append refused: %v", key, err)
 		}
+		begun = err == nil && beginsAtOnce(a.Entries[0].Events)
 		return stamps, err
 	})
+	switch {
+	case begun && err != nil:
+		p.n.h.count("begun with its submission, and not told so")
+	case begun:
+		p.n.h.count("begun with its submission")
+	}
 	return stamps, err
+}
+
+// beginsAtOnce says whether a run is submitted and started by these events.
+func beginsAtOnce(events []event.Event) bool {
+	has := func(t event.Type) bool {
+		return slices.ContainsFunc(events, func(e event.Event) bool { return e.Data.EventType() == t })
+	}
+	return has(event.TypeRunCreated) && has(event.TypeRunStarted)
 }
 
 func (p *port) Beat(ctx context.Context, node eventlog.Node, ttl time.Duration) (eventlog.Lease, error) {

@@ -155,6 +155,7 @@ var reported = [][]string{
 	{"appends refused: held, fenced, head moved", "append refused: held", "append refused: fenced", "append refused: head moved"},
 	{"model streams cut", "cut"},
 	{"runs", "run.created"},
+	{"runs begun in the append of their submission", "begun with its submission", "begun with its submission, and not told so"},
 	{"model attempts", "model.call.started"},
 	{"tool calls started", "tool.call.started", "tool.call.retrying"},
 	{"tool calls interrupted", "tool.call.interrupted"},

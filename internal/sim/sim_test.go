@@ -171,7 +171,7 @@ func TestHistories(t *testing.T) {
 		"crash-before", "crash-after", "err-before", "err-after", "late", "cut", "twice", "pause", "split errors", "split hangs", "disk full", "news lost",
 		"stop in order", "taken from the dead", "taken from the living", "taken in the middle of an answer", "append refused: held", "append refused: fenced",
 		"append refused: head moved", "request that landed behind its caller's end", "known key", "key conflict", "refused input_contract_violated",
-		"snapshot saved", "snapshot loaded", "followed", "delta seen", "delta from another node", "delta lost on the way",
+		"begun with its submission", "begun with its submission, and not told so", "snapshot saved", "snapshot loaded", "followed", "delta seen", "delta from another node", "delta lost on the way",
 	} {
 		if s.total.Tally[what] == 0 {
 			t.Errorf("no history had: %s", what)

@@ -39,6 +39,11 @@ func (c *Call) Session(a *admission.Admission) (eventlog.SessionRow, error) {
 	return a.Find(c.Ctx(), c.Who.Caller, c.R.PathValue("s"), c.Query["user_id"])
 }
 
+// Place finds the session of a submission, that the path names as {s}, for who asks.
+func (c *Call) Place(a *admission.Admission) (admission.Place, error) {
+	return a.PlaceFor(c.Ctx(), c.Who.Caller, c.R.PathValue("s"), c.Query["user_id"])
+}
+
 // Run finds the run that the path names as {r}, for who asks.
 func (c *Call) Run(a *admission.Admission) (eventlog.RunRow, error) {
 	return a.FindRun(c.Ctx(), c.Who.Caller, event.RunID(c.R.PathValue("r")))

@@ -45,7 +45,7 @@ func (h *Handlers) submitRun(c *call.Call, req *api.SubmitRun) error {
 	if err != nil {
 		return err
 	}
-	row, err := c.Session(h.cfg.Admission)
+	place, err := c.Place(h.cfg.Admission)
 	if err != nil {
 		return err
 	}
@@ -54,10 +54,10 @@ func (h *Handlers) submitRun(c *call.Call, req *api.SubmitRun) error {
 		c.Leave()
 		defer c.Release()
 		// Whoever listens before the run is there misses nothing of it.
-		sub = h.cfg.Hub.Watch(row.ID.Stream())
+		sub = h.cfg.Hub.Watch(place.ID.Stream())
 		defer sub.Close()
 	}
-	id, created, err := h.cfg.Admission.Submit(c.Ctx(), c.Who.Caller, row, req, key)
+	id, created, err := h.cfg.Admission.SubmitAt(c.Ctx(), c.Who.Caller, place, req, key)
 	if err != nil {
 		return err
 	}
