@@ -147,7 +147,7 @@ func (l *Lane) Rests(id event.SessionID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := l.cache.get(id)
-	return st != nil && l.offers[id] == nil && session.Next(st) == nil && !l.pool.Works(id)
+	return st != nil && l.offers[id] == nil && st.AtRest() && !l.pool.Works(id)
 }
 
 // Offer hands a command to a session that rests here, to be appended together with
