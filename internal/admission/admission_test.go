@@ -30,6 +30,7 @@ type desk struct {
 	routes map[string]event.Route
 	limits admission.Limits
 	takes  func(event.Route, string) bool
+	owner  admission.Owner
 
 	fallback []event.ReplyTarget
 	try      func(ctx context.Context, user string, id event.DeliveryID, t event.ReplyTarget, body []byte) admission.Tried
@@ -75,7 +76,7 @@ func (d *desk) remake() {
 		d.t.Fatal(err)
 	}
 	d.Admission = admission.New(admission.Config{
-		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes, Fallback: func(context.Context) ([]event.ReplyTarget, error) { return d.fallback, nil }, TryTarget: d.try,
+		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes, Owner: d.owner, Fallback: func(context.Context) ([]event.ReplyTarget, error) { return d.fallback, nil }, TryTarget: d.try,
 		Route: func(name, model string) (event.Route, error) {
 			r, ok := d.routes[name]
 			if !ok {
