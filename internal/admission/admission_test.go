@@ -30,6 +30,8 @@ type desk struct {
 	routes map[string]event.Route
 	limits admission.Limits
 	takes  func(event.Route, string) bool
+	owner  admission.Owner
+	wrap   func(admission.Store) admission.Store
 
 	fallback []event.ReplyTarget
 	try      func(ctx context.Context, user string, id event.DeliveryID, t event.ReplyTarget, body []byte) admission.Tried
@@ -74,8 +76,12 @@ func (d *desk) remake() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	var store admission.Store = d.store
+	if d.wrap != nil {
+		store = d.wrap(store)
+	}
 	d.Admission = admission.New(admission.Config{
-		Store: d.store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes, Fallback: func(context.Context) ([]event.ReplyTarget, error) { return d.fallback, nil }, TryTarget: d.try,
+		Store: store, Tools: set, Random: rand.Reader, Limits: d.limits, Takes: d.takes, Owner: d.owner, Fallback: func(context.Context) ([]event.ReplyTarget, error) { return d.fallback, nil }, TryTarget: d.try,
 		Route: func(name, model string) (event.Route, error) {
 			r, ok := d.routes[name]
 			if !ok {

@@ -280,6 +280,12 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 			// Nothing came, so that the log ends before what was read from it: its
 			// database has lost commits. What was read is of no use; it is read anew.
 			return false, fmt.Errorf("the log of %s ends before %d, to where it was read: %w", d.id, before, err)
+		case errors.Is(err, eventlog.ErrFenced) && d.unsure: // by our own claim, where that came after all
+			before := d.st.Head
+			if cerr := d.catchUp(ctx); cerr != nil || d.st.Head != before {
+				return false, cerr
+			}
+			return false, eventlog.ErrFenced
 		case errors.Is(err, eventlog.ErrFenced), errors.As(err, &held):
 			return false, eventlog.ErrFenced
 		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil, eventlog.Refusal(err) != "":

@@ -262,8 +262,7 @@ type outcome struct {
 // run is the loop.
 func (d *drive) run(ctx context.Context, offer *eventlog.Offer, bell, draining <-chan struct{}) (time.Time, error) {
 	if offer == nil || !d.takeUp(ctx, offer, draining) { // an append at the head that was known: there is nothing behind it
-		d.owned = false
-		if err := d.e.CatchUp(ctx, d.st); err != nil {
+		if err := d.look(ctx); err != nil {
 			return time.Time{}, err
 		}
 		d.moved()
@@ -310,6 +309,17 @@ func (d *drive) run(ctx context.Context, offer *eventlog.Offer, bell, draining <
 			return time.Time{}, err
 		}
 	}
+}
+
+// look folds what the log holds behind a state that was kept. Where an append may be
+// on its way a store in trouble is waited for: who ended here would forget the claim
+// that is due.
+func (d *drive) look(ctx context.Context) error {
+	defer func() { d.owned = false }()
+	if d.unsure {
+		return d.catchUp(ctx)
+	}
+	return d.e.CatchUp(ctx, d.st)
 }
 
 // await waits for something to come. Where several things are ready their order

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/holdfast-dev/holdfast/internal/eventlog"
-	"github.com/holdfast-dev/holdfast/internal/session"
 )
 
 // takeUp appends what is offered to a session at rest together with what follows
@@ -21,7 +20,7 @@ func (d *drive) takeUp(ctx context.Context, o *eventlog.Offer, draining <-chan s
 			return false
 		default:
 		}
-		if d.e.cfg.Held() || session.Next(d.st) != nil || d.mayAct(ctx) != nil || !o.Take() {
+		if d.e.cfg.Held() || !d.st.AtRest() || !d.term.Held() || !o.Take() { // a beat that is late is not waited for: nobody has been told anything yet
 			return false
 		}
 		b, err := d.accept(ctx, o)

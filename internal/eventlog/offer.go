@@ -65,16 +65,15 @@ func (o *Offer) Wait(ctx context.Context) (taken bool, err error) {
 	select {
 	case <-o.done:
 	case <-ctx.Done():
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.over {
-			break
-		}
-		if !o.taken { // nobody waits for it any more: it is not taken from now on
-			o.over = true
-			close(o.done)
-		}
-		return true, ctx.Err()
 	}
-	return o.taken, o.err
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over {
+		return o.taken, o.err
+	}
+	if !o.taken { // nobody waits for it any more: it is not taken from now on
+		o.over = true
+		close(o.done)
+	}
+	return true, ctx.Err()
 }

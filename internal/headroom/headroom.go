@@ -12,6 +12,7 @@ package headroom
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -194,6 +195,12 @@ func (r *Room) Note(err error) {
 	}
 }
 
+// brings says whether an event is new work, also where it begins in the append in which
+// it is submitted.
+func brings(e event.Event) bool {
+	return e.Data != nil && e.Data.EventType() == event.TypeRunCreated
+}
+
 // ends says whether an append belongs to work that is under way, ends work or a
 // danger, or makes room; or is the record of a start, which brings back what was
 // under way.
@@ -204,7 +211,7 @@ func ends(a *eventlog.Append) bool {
 	for i := range a.Entries {
 		e := &a.Entries[i]
 		if e.Node != "" { // an owner's; what goes with it into other streams belongs to it
-			return true
+			return !slices.ContainsFunc(e.Events, brings)
 		}
 		for j := range e.Events {
 			if e.Events[j].Data == nil {

@@ -24,6 +24,9 @@ func TestTwoLines(t *testing.T) {
 		r := New(Config{Reserve: 100, Free: func() (uint64, bool) { return free, known }})
 		owners := command(&event.RunStarted{})
 		owners.Entries[0].Node = "gen_1"
+		begins := command(&event.RunCreated{}) // a submission whose run begins with it
+		begins.Entries[0].Node = "gen_1"
+		begins.Entries[0].Events = append(begins.Entries[0].Events, event.Event{Data: &event.RunQueued{}}, event.Event{Data: &event.RunStarted{}})
 		erase := command(&event.SessionErased{})
 		erase.Erase = "ses_a"
 		for _, v := range []struct {
@@ -33,7 +36,7 @@ func TestTwoLines(t *testing.T) {
 		}{{100, true, false, true}, {99, true, true, true}, {25, true, true, true}, {24, true, true, false}, {0, true, true, false}, {0, false, false, true}, {1 << 40, true, false, true}} {
 			free, known = v.free, v.known
 			time.Sleep(time.Second)
-			for _, a := range []*eventlog.Append{command(&event.RunCreated{}), command(&event.SessionCreated{}), command(&event.DeliveryReplayed{}), command(&event.AuditTokenCreated{}), command(&event.AuditRefused{}), command(nil)} {
+			for _, a := range []*eventlog.Append{command(&event.RunCreated{}), command(&event.SessionCreated{}), command(&event.DeliveryReplayed{}), command(&event.AuditTokenCreated{}), command(&event.AuditRefused{}), command(nil), begins} {
 				err := r.Take(a)
 				var full *eventlog.FullError
 				if errors.Is(err, eventlog.ErrFull) != v.refuse || v.refuse && (!errors.As(err, &full) || full.Free != v.free || full.Reserve != 100) {
@@ -54,7 +57,7 @@ func TestTwoLines(t *testing.T) {
 				t.Errorf("%d free: ready %v", v.free, r.Ready())
 			}
 		}
-		if got := r.State().Refused; got != 4*6 {
+		if got := r.State().Refused; got != 4*7 {
 			t.Errorf("%d were counted as refused", got)
 		}
 	})

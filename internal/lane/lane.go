@@ -147,7 +147,7 @@ func (l *Lane) Rests(id event.SessionID) (eventlog.Resting, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := l.cache.get(id)
-	if st == nil || l.offers[id] != nil || session.Next(st) != nil || l.pool.Works(id) {
+	if st == nil || l.offers[id] != nil || !st.AtRest() || l.pool.Works(id) {
 		return eventlog.Resting{}, false
 	}
 	return eventlog.Resting{UserID: st.UserID, Status: st.Status, Settings: st.Settings, Version: int64(st.SettingsVersion)}, true

@@ -32,6 +32,10 @@ type driver struct {
 	answer func(id event.SessionID, n int) (time.Time, error) // n: drive of this session, from 1
 	bells  int
 	told   int // drives that heard of the draining
+
+	offered []*eventlog.Offer     // as they came
+	takes   func(*eventlog.Offer) // what comes of an offer; nil: it is not answered
+	shape   func(*session.State)  // of a state that is loaded
 }
 
 func newDriver() *driver {
@@ -46,10 +50,13 @@ func (d *driver) Load(_ context.Context, id event.SessionID) (*session.State, er
 	if n := d.weight[id]; n > 0 {
 		st.Queue = []*session.Queued{{Created: &event.RunCreated{}, Instructions: event.Content{Text: strings.Repeat("x", n)}}}
 	}
+	if d.shape != nil {
+		d.shape(st)
+	}
 	return st, nil
 }
 
-func (d *driver) Drive(ctx context.Context, _ eventlog.Term, st *session.State, _ *eventlog.Offer, bell, draining <-chan struct{}) (*session.State, time.Time, bool, error) {
+func (d *driver) Drive(ctx context.Context, _ eventlog.Term, st *session.State, offer *eventlog.Offer, bell, draining <-chan struct{}) (*session.State, time.Time, bool, error) {
 	id := st.ID
 	d.mu.Lock()
 	d.now[id]++
@@ -68,7 +75,14 @@ func (d *driver) Drive(ctx context.Context, _ eventlog.Term, st *session.State, 
 	}
 	d.most = max(d.most, all)
 	took := d.took
+	if offer != nil {
+		d.offered = append(d.offered, offer)
+	}
+	takes := d.takes
 	d.mu.Unlock()
+	if offer != nil && takes != nil {
+		takes(offer)
+	}
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()

@@ -550,3 +550,84 @@ func TestSpread(t *testing.T) {
 		b.Stop(ctx)
 	})
 }
+
+// Begin works on a key at rest at once, and on no other: one that is worked on or
+// waits is looked at by who has it; and it begins nothing where there is no place.
+func TestBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		p := workers.New(2, func(_ context.Context, key string, _ *workers.Worker) time.Time {
+			if n.look(key); key == "due" {
+				return time.Now().Add(time.Hour)
+			}
+			time.Sleep(time.Minute)
+			return time.Time{}
+		})
+		begin := func(when, key string, want bool) {
+			t.Helper()
+			if got := p.Begin(key); got != want {
+				t.Errorf("%s: begun %v", when, got)
+			}
+			synctest.Wait()
+		}
+		begin("at rest", "due", true)
+		n.want(t, "due", 1)
+		begin("waits for its time", "due", false)
+		begin("another", "a", true)
+		begin("at work", "a", false)
+		begin("the last place", "b", true)
+		begin("no place", "c", false)
+		p.Wake("d") // waits for a place
+		begin("no place, and waits for one", "d", false)
+		wait(90 * time.Second)
+		n.want(t, "a", 1) // to be refused is no wake
+		n.want(t, "c", 0)
+		n.want(t, "d", 1)
+		wait(time.Minute)
+		begin("at rest again", "a", true)
+		n.want(t, "a", 2)
+		begin("waits for its time still", "due", false)
+		wait(time.Hour)
+		n.want(t, "due", 2)
+		p.Drain()
+		begin("stopped", "e", false)
+		p.Stop(t.Context())
+		n.want(t, "e", 0)
+	})
+}
+
+// A process that has its share leaves what comes to others, also what would begin
+// here at once; what it gave back a moment ago is no exception, for its source may
+// know that by now. With a place in its share it begins.
+func TestBeginWithinTheShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n tally
+		share := 1
+		p := workers.New(0, func(_ context.Context, key string, w *workers.Worker) time.Time {
+			n.look(key)
+			time.Sleep(time.Minute)
+			w.Gives()
+			return time.Time{}
+		})
+		p.Draw(workers.Source[string]{
+			Take: func(context.Context, int, bool) ([]string, error) { return nil, nil }, Share: func() int { return share },
+		})
+		synctest.Wait()
+		if !p.Begin("a") || p.Begin("b") {
+			t.Error("it does not keep to its share")
+		}
+		wait(time.Minute + time.Millisecond) // a was given back
+		if !p.Begin("a") || p.Begin("b") {
+			t.Error("it does not keep to its share when one has ended")
+		}
+		share = 2
+		if !p.Begin("b") || p.Begin("c") {
+			t.Error("it does not use its share")
+		}
+		wait(2 * time.Minute)
+		n.want(t, "a", 2)
+		n.want(t, "b", 1)
+		n.want(t, "c", 0)
+		p.Stop(t.Context())
+	})
+}
