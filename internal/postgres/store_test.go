@@ -394,7 +394,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	ids := []event.SessionID{newSession(t), newSession(t), newSession(t)}
 	var wg sync.WaitGroup
-	const each, many = 20, 12
+	const each, many = 60, 12
 	for i := range many {
 		wg.Go(func() {
 			for n := range each {
@@ -431,6 +431,12 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	if total != each*many {
 		t.Errorf("%d events, want %d", total, each*many)
+	}
+	// A block is drawn behind the locks of the streams of a transaction: those of a stream ascend.
+	var back int
+	if err := stores[0].pool.QueryRow(t.Context(), stores[0].sql(`SELECT count(*) FROM
+		(SELECT ROW(block, place) AS at, lag(ROW(block, place)) OVER (PARTITION BY stream ORDER BY first_seq) AS before FROM @.log) l WHERE before >= at`)).Scan(&back); err != nil || back > 0 {
+		t.Errorf("%d rows of the log stand before one that they follow (%v)", back, err)
 	}
 	mustVerify(t, stores[0])
 }
