@@ -40,9 +40,9 @@ func deliveries(ctx context.Context, b *bench) error {
 // are of as many deliveries of the others each; which kind comes first changes from
 // pair to pair.
 func hungInTurns(ctx context.Context, b *bench, r *receiver) error {
-	queued := 2 * b.n.deliveries
+	pairs, queued := 3*b.n.pairs, 6*b.n.deliveries // they differ among each other by far more than by the target
 	others := queued - queued/receivers
-	s := newSwing("/0", others/10, others*85/100/(2*b.n.pairs), 2*b.n.pairs)
+	s := newSwing("/0", others/10, others*85/100/(2*pairs), 2*pairs)
 	dir := filepath.Join(b.dir, "hung")
 	if err := enqueue(ctx, dir, r.url, queued); err != nil {
 		return err
@@ -60,9 +60,9 @@ func hungInTurns(ctx context.Context, b *bench, r *receiver) error {
 		rates = append(rates, float64(s.size)/hung.Seconds())
 		lost = append(lost, 100*(1-plain.Seconds()/hung.Seconds()))
 	}
-	of := fmt.Sprintf("median of %d windows of %d deliveries to the others", b.n.pairs, s.size)
+	of := fmt.Sprintf("median of %d windows of %d deliveries to the others", pairs, s.size)
 	b.row("the same, one of the targets hangs", median(rates), "/s", "", of+", in turn with as many in which it answers; load "+load)
-	b.row("what the others lose by it", median(lost), "%", "below 5", fmt.Sprintf("median of %d pairs of windows; %s", b.n.pairs, spread(lost, "%.1f")))
+	b.row("what the others lose by it", median(lost), "%", "below 5", fmt.Sprintf("median of %d pairs of windows; %s", pairs, spread(lost, "%.1f")))
 	return nil
 }
 

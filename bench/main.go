@@ -135,7 +135,7 @@ func main() {
 	flag.IntVar(&b.n.stored, "stored", 200, "storage: one-step runs; half as many of five turns, a quarter with long answers")
 	flag.IntVar(&b.n.deliveries, "deliveries", 30_000, "deliveries: webhooks of a rate")
 	flag.IntVar(&b.n.queued, "queued", 1_000_000, "deliveries: of the long queue")
-	flag.IntVar(&b.n.pairs, "pairs", 20, "deliveries: pairs of windows in which a target answers and hangs")
+	flag.IntVar(&b.n.pairs, "pairs", 20, "deliveries, postgres: pairs of windows that are compared; three times as many for a target that hangs")
 	flag.StringVar(&b.database, "database", "postgres://postgres@127.0.0.1:5432/test?sslmode=disable", "a PostgreSQL database, where schemas are made and dropped")
 	flag.StringVar(&b.nats, "nats", "127.0.0.1:4222", "bus: a NATS server; where there is none one is started in this process")
 	var names []string
