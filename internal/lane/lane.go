@@ -61,6 +61,7 @@ type Lane struct {
 	mu     sync.Mutex // of what follows
 	cache  *stateCache
 	offers map[event.SessionID]*eventlog.Offer // that a worker is to take up
+	fails  map[event.SessionID]int             // drives in a row that failed
 }
 
 // New makes a lane.
@@ -74,7 +75,7 @@ func New(cfg Config) *Lane {
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = 32 << 20
 	}
-	l := &Lane{cfg: cfg, cache: newStateCache(cfg.CacheSize, cfg.CacheBytes), offers: map[event.SessionID]*eventlog.Offer{}}
+	l := &Lane{cfg: cfg, cache: newStateCache(cfg.CacheSize, cfg.CacheBytes), offers: map[event.SessionID]*eventlog.Offer{}, fails: map[event.SessionID]int{}}
 	l.pool = workers.New(cfg.MaxActive, l.work)
 	return l
 }
@@ -237,12 +238,30 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.fails, id)
 	l.cache.put(st)
 	return due
 }
 
-// retryAfter is how long a session rests whose driver failed.
-const retryAfter = 5 * time.Second
+// How long a session rests whose driver failed: doubling between these, since most
+// often a connection was lost that is there again at once.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
+	mostFails  = 4096 // sessions that are counted; what is forgotten begins anew
+)
+
+// retryIn counts a failure, and says how long the session rests for it.
+func (l *Lane) retryIn(id event.SessionID) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.fails) >= mostFails {
+		clear(l.fails)
+	}
+	n := l.fails[id]
+	l.fails[id] = n + 1
+	return min(firstRetry<<min(n, 10), lastRetry)
+}
 
 // failed logs what ended a drive, and says when to look again.
 func (l *Lane) failed(ctx context.Context, id event.SessionID, w *workers.Worker, err error) time.Time {
@@ -250,12 +269,16 @@ func (l *Lane) failed(ctx context.Context, id event.SessionID, w *workers.Worker
 	case ctx.Err() != nil:
 		return time.Time{}
 	case errors.Is(err, eventlog.ErrFenced):
+		l.mu.Lock()
+		delete(l.fails, id)
+		l.mu.Unlock()
 		l.cfg.Logger.Info("session has another owner", "session_id", id)
 		return time.Time{}
 	}
-	l.cfg.Logger.Error("session", "session_id", id, "err", err, "retry_in", retryAfter)
+	wait := l.retryIn(id)
+	l.cfg.Logger.Error("session", "session_id", id, "err", err, "retry_in", wait)
 	w.Rest()
-	return time.Now().Add(retryAfter)
+	return time.Now().Add(wait)
 }
 
 // stateCache keeps the states of idle sessions, bounded in number and in bytes;

@@ -290,6 +290,42 @@ func TestMaxActive(t *testing.T) {
 	})
 }
 
+// A session whose driver failed is tried again soon, and then more and more seldom;
+// what succeeds begins anew, and a wake in between is heard.
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		d.took = 0
+		var at []time.Duration
+		began := time.Now()
+		fails := 10
+		d.answer = func(_ event.SessionID, n int) (time.Time, error) {
+			at = append(at, time.Since(began))
+			began = time.Now()
+			if n <= fails {
+				return time.Time{}, errors.New("the connection was lost")
+			}
+			return time.Time{}, nil
+		}
+		l := newLane(d, nil)
+		defer l.Stop(t.Context())
+		l.Wake("ses_1")
+		rest(time.Minute)
+		const ms = time.Millisecond
+		if want := []time.Duration{0, 50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 5000 * ms, 5000 * ms, 5000 * ms}; !slices.Equal(at, want) {
+			t.Errorf("tried after %v, want %v", at, want)
+		}
+		at, fails, began = nil, 12, time.Now()
+		l.Wake("ses_1") // the eleventh drive succeeded: this one fails, and the next
+		rest(20 * ms)
+		l.Wake("ses_1") // and does not wait for its time
+		rest(time.Minute)
+		if want := []time.Duration{0, 20 * ms, 0}; !slices.Equal(at[:2], want[:2]) {
+			t.Errorf("tried after %v", at)
+		}
+	})
+}
+
 // What is due is looked at when it is due; a wake-up before that is heard.
 func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -342,7 +378,7 @@ func TestFailedDriver(t *testing.T) {
 		l.Wake("ses_2")
 		rest(500 * time.Millisecond)
 		l.Wake("ses_1") // while it works
-		rest(3 * time.Second)
+		rest(520 * time.Millisecond)
 		if n := d.count("ses_1"); n != 1 {
 			t.Errorf("%d drives: it does not rest", n)
 		}

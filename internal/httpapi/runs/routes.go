@@ -58,7 +58,7 @@ func (h *Handlers) runRoutes() []call.Route {
 			Notes: "Either `content` or `input_items`. Under an input contract a submission that breaks it is refused (`input_contract_violated`) with the path of the fault, and leaves no run. A session takes a bounded number of runs that are not at their end (`queue_full`). " +
 				"With an `Idempotency-Key` the same request gives the same run, whenever it is repeated; another request under the key is a conflict (`idempotency_conflict`).",
 			Params: []openapi.Param{call.User, openapi.Header("Idempotency-Key", "string", "1 to 255 visible ASCII characters, unique within the session. Only its digest is stored."),
-				openapi.Query("wait", "string", "A duration up to `60s`: answer when the run is at its end or waits for a person, at the latest after this time.")},
+				openapi.Query("wait", "string", "A duration up to `60s`: answer when the run is at its end or waits for a person, at the latest after this time, and at once when the daemon stops: the status says which.")},
 			Answers: []openapi.Answer{openapi.Gives[api.Run](202, "A new run; Location names it."), openapi.Gives[api.Run](200, "The run that this key has already.")}, Fails: []int{409, 410, 429}}),
 		call.Plain(h.listRuns, openapi.Operation{Method: "GET", Path: "/v1/runs", ID: "listRuns", Role: gate.Reader, Summary: "List runs, newest first",
 			Notes: "An answer of more than 16 KiB is given as `content_ref`; the run itself has it.",
@@ -66,7 +66,7 @@ func (h *Handlers) runRoutes() []call.Route {
 				openapi.Query("status", "string", "Only runs of this status."), call.Since, call.Until, call.Order},
 			Answers: []openapi.Answer{openapi.Gives[api.List[api.Run]](200, "A page.")}}),
 		call.Plain(h.getRun, openapi.Operation{Method: "GET", Path: "/v1/runs/{r}", ID: "getRun", Role: gate.Reader, Summary: "Read a run, or wait for it",
-			Params:  []openapi.Param{openapi.Query("wait", "string", "A duration up to `60s`: answer when the run is at its end or waits for a person, at the latest after this time.")},
+			Params:  []openapi.Param{openapi.Query("wait", "string", "A duration up to `60s`: answer when the run is at its end or waits for a person, at the latest after this time, and at once when the daemon stops: the status says which.")},
 			Answers: []openapi.Answer{openapi.Gives[api.Run](200, "The run as it is now.")}, Fails: []int{410, 429}}),
 		call.Plain(h.runTimeline, openapi.Operation{Method: "GET", Path: "/v1/runs/{r}/timeline", ID: "getRunTimeline", Role: gate.Reader, Summary: "Read where the time and the money of a run went",
 			Notes:   "The wall time from submission to end (or to now, while it runs) is given to causes that add up to it exactly: queued, model, tools, waiting for a person, waiting for a retry, overhead. Deliveries follow the run and are no part of it.",
