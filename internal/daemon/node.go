@@ -133,6 +133,11 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 		s := &stamps[i]
 		d.hub.Ring(s.Stream, s.Events)
 		if !eventlog.Wakes(s.Events) {
+			// Who begins a run is at work on it, but where the append came late, and
+			// its worker has gone meanwhile.
+			if id, ok := s.Stream.Session(); ok && eventlog.Begins(s.Events) && !d.lane.Works(id) {
+				d.lane.Wake(id)
+			}
 			continue
 		}
 		if id, ok := s.Stream.Session(); ok {

@@ -75,7 +75,7 @@ func (d *drive) mayRest(b *batch, actions []session.Action, due time.Time) {
 // landed goes on from a batch that is in the log.
 func (d *drive) landed(b *batch) {
 	d.tellTakeover(b)
-	d.st, d.owned, d.unsure, d.rested = b.st, true, false, b.rest
+	d.st, d.owned, d.unsure, d.rested = b.st, true, 0, b.rest
 	d.moved()
 	d.logProgress(b.events)
 }
@@ -117,7 +117,7 @@ func (d *drive) giveUp(ctx context.Context, why string, cause error) error {
 			return errors.Join(err, cause)
 		}
 		if committed {
-			d.st, d.owned, d.unsure, d.rested = b.st, true, false, false
+			d.st, d.owned, d.unsure, d.rested = b.st, true, 0, false
 			d.moved()
 			d.logProgress(b.events)
 			return nil
@@ -135,7 +135,7 @@ const fullBatch = 1024
 func (d *drive) decide(ctx context.Context) (*batch, []session.Action, time.Time, error) {
 	b := d.newBatch()
 	if !d.owned {
-		if !d.unsure && (d.draining || session.Next(b.st) == nil) {
+		if !d.doubtful() && (d.draining || session.Next(b.st) == nil) {
 			return b, nil, time.Time{}, nil // nothing to own it for
 		}
 		if err := d.claim(b); err != nil {
@@ -163,7 +163,7 @@ func (d *drive) newBatch() *batch {
 // claim begins a batch with the word that this node owns the session, unless the
 // log says so already and nothing is open that a former life of it began.
 func (d *drive) claim(b *batch) error {
-	b.claimed = d.unsure || d.st.Owner != string(d.e.cfg.Node) || d.st.HasOpenActs()
+	b.claimed = d.doubtful() || d.st.Owner != string(d.e.cfg.Node) || d.st.HasOpenActs()
 	d.owned = !b.claimed
 	if d.owned {
 		return nil
@@ -280,7 +280,7 @@ func (d *drive) commit(ctx context.Context, b *batch) (bool, error) {
 			// Nothing came, so that the log ends before what was read from it: its
 			// database has lost commits. What was read is of no use; it is read anew.
 			return false, fmt.Errorf("the log of %s ends before %d, to where it was read: %w", d.id, before, err)
-		case errors.Is(err, eventlog.ErrFenced) && d.unsure: // by our own claim, where that came after all
+		case errors.Is(err, eventlog.ErrFenced) && d.doubtful(): // by our own claim, where that came after all
 			before := d.st.Head
 			if cerr := d.catchUp(ctx); cerr != nil || d.st.Head != before {
 				return false, cerr
@@ -352,13 +352,7 @@ func (d *drive) roots(b *batch) []string {
 // then on nothing more may be appended, not even with the new epoch (I-11).
 func (d *drive) catchUp(ctx context.Context) error {
 	epoch := d.st.Epoch
-	err := catchUp(ctx, d.st, func(ctx context.Context, s event.Stream, after int64, limit int) (events []event.Event, err error) {
-		err = d.persist(ctx, "read log", func() (err error) {
-			events, err = d.e.cfg.Log.Read(ctx, s, after, limit)
-			return err
-		})
-		return events, err
-	})
+	err := d.readOn(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -369,6 +363,17 @@ func (d *drive) catchUp(ctx context.Context) error {
 		d.owned = true
 	}
 	return nil
+}
+
+// readOn folds what the log got since, whoever wrote it.
+func (d *drive) readOn(ctx context.Context) error {
+	return catchUp(ctx, d.st, func(ctx context.Context, s event.Stream, after int64, limit int) (events []event.Event, err error) {
+		err = d.persist(ctx, "read log", func() (err error) {
+			events, err = d.e.cfg.Log.Read(ctx, s, after, limit)
+			return err
+		})
+		return events, err
+	})
 }
 
 // How long the store is left alone after a failure: doubling between these.

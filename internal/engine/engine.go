@@ -230,8 +230,9 @@ type drive struct {
 	// owned: acts that are open in the state are ours. Before that, and once
 	// only, an owner raises the epoch when another was there or left acts open.
 	owned bool
-	// unsure: an append that nothing is known of may come yet; a claim is due.
-	unsure bool
+	// unsure is where the session stood when an append was made of which nothing is
+	// known, 0: there is none; see doubtful.
+	unsure int64
 	// rested: the last append let go of the session.
 	rested bool
 	// lost: an act found the lease ended.
@@ -316,11 +317,15 @@ func (d *drive) run(ctx context.Context, offer *eventlog.Offer, bell, draining <
 // that is due.
 func (d *drive) look(ctx context.Context) error {
 	defer func() { d.owned = false }()
-	if d.unsure {
+	if d.unsure > 0 {
 		return d.catchUp(ctx)
 	}
 	return d.e.CatchUp(ctx, d.st)
 }
+
+// doubtful says whether an append that nothing is known of may come yet: where the
+// session has moved on it has come, or cannot any more. Else a claim is due.
+func (d *drive) doubtful() bool { return d.unsure > 0 && d.st.Head == d.unsure }
 
 // await waits for something to come. Where several things are ready their order
 // is fixed, so that a history can be played again: our end, then commands, then

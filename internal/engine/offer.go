@@ -13,7 +13,10 @@ import (
 // declines, and what is offered comes by way of the log like every command. It says
 // whether it is in the log.
 func (d *drive) takeUp(ctx context.Context, o *eventlog.Offer, draining <-chan struct{}) bool {
-	defer o.Decline()
+	defer func() {
+		o.Decline()
+		o.Append = eventlog.Append{} // it may be large, and the run long
+	}()
 	for range 2 { // once more where the state was behind
 		select {
 		case <-draining:
@@ -40,16 +43,19 @@ func (d *drive) takeUp(ctx context.Context, o *eventlog.Offer, draining <-chan s
 			d.landed(b)
 			o.Settle(nil)
 			return true
-		case errors.Is(err, eventlog.ErrHeadMoved):
-			if d.catchUp(ctx) != nil {
+		case errors.Is(err, eventlog.ErrHeadMoved), errors.Is(err, eventlog.ErrFenced):
+			// Nothing here was begun by us: what another owner did is no end of anything.
+			if d.readOn(ctx) != nil {
 				return false
 			}
-		case errors.Is(err, eventlog.ErrFenced), errors.As(err, &held):
+		case errors.As(err, &held):
 			return false
 		default:
 			// Where nobody knows whether it is in the log, or comes there yet, a claim
 			// is the next append: behind that it cannot come any more.
-			d.unsure = eventlog.Refusal(err) == "" && !errors.Is(err, eventlog.ErrFull) && !errors.Is(err, eventlog.ErrDamaged)
+			if eventlog.Refusal(err) == "" && !errors.Is(err, eventlog.ErrFull) && !errors.Is(err, eventlog.ErrDamaged) {
+				d.unsure = b.from
+			}
 			o.Settle(err)
 			return false
 		}

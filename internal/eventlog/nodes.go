@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/internal/event"
@@ -147,6 +148,11 @@ func Wakes(events []event.Event) (wake bool) {
 		}
 	}
 	return wake
+}
+
+// Begins says whether a run starts by these events, of one append.
+func Begins(events []event.Event) bool {
+	return slices.ContainsFunc(events, func(e event.Event) bool { return e.Type == event.TypeRunStarted })
 }
 
 func wakes(t event.Type) bool {
