@@ -71,8 +71,8 @@ func TestOffer(t *testing.T) {
 				if taken != row.taken || !errors.Is(err, row.err) {
 					t.Errorf("taken %v, %v", taken, err)
 				}
-				if len(d.offered) != 1 || d.offered[0].Append.Entries[0].Stream != "session:ses_1" || d.count("ses_1") != 2 || d.loads["ses_1"] != 1 {
-					t.Errorf("offered %d times; drives %v, loads %v", len(d.offered), d.drives, d.loads)
+				if len(d.offered) != 1 || d.offered[0].Append.Entries[0].Stream != "session:ses_1" || d.count("ses_1") != 2 || d.loaded("ses_1") != 1 {
+					t.Errorf("offered %d times; %d drives, %d loads", len(d.offered), d.count("ses_1"), d.loaded("ses_1"))
 				}
 				rest(3 * time.Second)
 				if got := rests(l, "ses_1"); got != (row.drive == nil) { // a state whose driver failed is not kept
@@ -290,4 +290,10 @@ func TestOfferEndsWithItsDrive(t *testing.T) {
 func rests(l *lane.Lane, id event.SessionID) bool {
 	_, ok := l.Rests(id)
 	return ok
+}
+
+func (d *driver) loaded(id event.SessionID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.loads[id]
 }

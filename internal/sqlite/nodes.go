@@ -13,7 +13,8 @@ import (
 var _ eventlog.Nodes = (*Store)(nil)
 
 // beside has f run on the writer, in a transaction with the appends that wait.
-// What f does may be undone and done again.
+// What f does may be undone and done again, also when beside has ended with an error
+// already, since ctx has: what f sets is read only where there was none.
 func (s *Store) beside(ctx context.Context, what string, f func(w *writer, now time.Time) error) error {
 	r := &request{ctx: ctx, done: make(chan struct{}), beside: func(w *writer) error {
 		return f(w, time.Now().UTC().Truncate(time.Microsecond))
@@ -26,13 +27,17 @@ func (s *Store) beside(ctx context.Context, what string, f func(w *writer, now t
 
 // Beat implements eventlog.Nodes. Only here, where the directory is locked, may
 // a lease have no end: with a ttl of 0.
-func (s *Store) Beat(ctx context.Context, n eventlog.Node, ttl time.Duration) (l eventlog.Lease, err error) {
+func (s *Store) Beat(ctx context.Context, n eventlog.Node, ttl time.Duration) (eventlog.Lease, error) {
 	n.Roots = slices.Sorted(slices.Values(n.Roots))
-	err = s.beside(ctx, "beat", func(w *writer, now time.Time) error {
+	var l eventlog.Lease
+	err := s.beside(ctx, "beat", func(w *writer, now time.Time) error {
 		l = w.holdings.beat(n, ttl, now)
 		return nil
 	})
-	return l, err
+	if err != nil {
+		return eventlog.Lease{}, err
+	}
+	return l, nil
 }
 
 // Release implements eventlog.Nodes.
@@ -44,8 +49,9 @@ func (s *Store) Release(ctx context.Context, id eventlog.NodeID) error {
 }
 
 // ListNodes implements eventlog.Nodes.
-func (s *Store) ListNodes(ctx context.Context) (rows []eventlog.NodeRow, err error) {
-	err = s.beside(ctx, "list nodes", func(w *writer, now time.Time) error {
+func (s *Store) ListNodes(ctx context.Context) ([]eventlog.NodeRow, error) {
+	var rows []eventlog.NodeRow
+	err := s.beside(ctx, "list nodes", func(w *writer, now time.Time) error {
 		rows = rows[:0]
 		for _, id := range w.holdings.order {
 			m := w.holdings.nodes[id]
@@ -55,20 +61,27 @@ func (s *Store) ListNodes(ctx context.Context) (rows []eventlog.NodeRow, err err
 		}
 		return nil
 	})
-	return rows, err
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
 }
 
 // Take implements eventlog.Nodes.
-func (s *Store) Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind, limit int, mine bool) (taken []event.Stream, err error) {
+func (s *Store) Take(ctx context.Context, id eventlog.NodeID, kind eventlog.Kind, limit int, mine bool) ([]event.Stream, error) {
+	var taken []event.Stream
 	var refused error
-	err = s.beside(ctx, "take", func(w *writer, now time.Time) error {
+	err := s.beside(ctx, "take", func(w *writer, now time.Time) error {
 		taken, refused = w.holdings.take(id, kind, limit, mine, now)
 		return nil
 	})
-	if err == nil && refused != nil {
-		err = fmt.Errorf("take: %w", refused)
+	switch {
+	case err != nil:
+		return nil, err
+	case refused != nil:
+		return nil, fmt.Errorf("take: %w", refused)
 	}
-	return taken, err
+	return taken, nil
 }
 
 // Rest implements eventlog.Nodes.
