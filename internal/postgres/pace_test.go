@@ -12,19 +12,21 @@ func TestPace(t *testing.T) {
 	for name, v := range map[string]struct {
 		many         int
 		ended, heard time.Duration // before now
-		want         time.Duration
+		took, want   time.Duration
 	}{
-		"alone":                  {20, 0, time.Hour, 0},
-		"alone since a while":    {20, 0, beside + 1, 0},
-		"never heard of anybody": {20, 0, time.Duration(now.UnixNano()), 0},
-		"one client":             {1, 0, 0, 0},
-		"the first":              {0, 0, 0, 0},
-		"beside another":         {2, 0, beside, gatherFor},
-		"half of it is over":     {20, gatherFor / 2, 0, gatherFor / 2},
-		"all of it is over":      {20, gatherFor, 0, 0},
-		"long ago":               {20, time.Hour, 0, 0},
+		"alone":                  {20, 0, time.Hour, time.Second, 0},
+		"alone since a while":    {20, 0, beside + 1, time.Second, 0},
+		"never heard of anybody": {20, 0, time.Duration(now.UnixNano()), time.Second, 0},
+		"one client":             {1, 0, 0, time.Second, 0},
+		"the first":              {0, 0, 0, 0, 0},
+		"beside another":         {2, 0, beside, gatherLeast, gatherLeast},
+		"half of it is over":     {20, gatherLeast / 2, 0, gatherLeast, gatherLeast / 2},
+		"all of it is over":      {20, gatherLeast, 0, gatherLeast, 0},
+		"long ago":               {20, time.Hour, 0, time.Second, 0},
+		"a slow one":             {20, time.Millisecond, 0, 12 * time.Millisecond, 5 * time.Millisecond},
+		"one that waited long":   {20, 0, 0, time.Minute, gatherMost},
 	} {
-		p := pace{ended: now.Add(-v.ended), many: v.many}
+		p := pace{ended: now.Add(-v.ended), took: v.took, many: v.many}
 		if got := p.wait(now, now.Add(-v.heard)); got != v.want {
 			t.Errorf("%s: %v, want %v", name, got, v.want)
 		}

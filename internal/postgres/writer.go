@@ -47,8 +47,9 @@ func (s *Store) run() {
 			default:
 			}
 		}
+		began := time.Now()
 		left = s.commit(batch)
-		beat = pace{ended: time.Now(), many: len(batch)}
+		beat = pace{ended: time.Now(), took: time.Since(began), many: len(batch)}
 	}
 	close(s.slow)
 	<-patient
@@ -63,13 +64,19 @@ func (s *Store) run() {
 // take each, pay as much for each transaction, and commit one after the other: there
 // a node that has work for several lets more of it come together.
 type pace struct {
-	ended time.Time // the last transaction
-	many  int       // appends in it
+	ended time.Time     // the last transaction
+	took  time.Duration // that one
+	many  int           // appends in it
 }
 
 const (
-	gatherFor = 2 * time.Millisecond // from the end of a transaction to the next
-	beside    = time.Second          // how long a node that was heard of counts as one that writes
+	// From the end of a transaction to the next one: half of what that took, within
+	// these. Where the machine is busy, transactions are slow, and more of them in flight
+	// make them slower.
+	gatherLeast = 2 * time.Millisecond
+	gatherMost  = 10 * time.Millisecond
+
+	beside = time.Second // how long a node that was heard of counts as one that writes
 )
 
 // wait gives the time until the next transaction may begin.
@@ -77,7 +84,7 @@ func (p pace) wait(now, heard time.Time) time.Duration {
 	if p.many < 2 || now.Sub(heard) > beside {
 		return 0
 	}
-	return max(0, p.ended.Add(gatherFor).Sub(now))
+	return max(0, p.ended.Add(min(max(p.took/2, gatherLeast), gatherMost)).Sub(now))
 }
 
 // commit commits a batch as one transaction, and gives what is for the next
