@@ -47,8 +47,9 @@ func (Abort) action()     {}
 func (Resolve) action()   {}
 
 // AtRest says that a session asks for nothing, and that it has no run that is not at
-// its end: also none that waits for a person, behind which others queue up.
-func (s *State) AtRest() bool { return s.Active == nil && Next(s) == nil }
+// its end: also none that waits for a person, behind which others queue up. One that
+// was erased is not at rest: nothing begins there any more.
+func (s *State) AtRest() bool { return s.Status != Erased && s.Active == nil && Next(s) == nil }
 
 // Next says what the state asks for. An Append stands alone and comes first:
 // the engine folds it and asks again. The same state gives the same actions.

@@ -409,6 +409,9 @@ func (h *history) parse(text string, ready []*parked) (decision, bool) {
 		d, _ := time.ParseDuration(args[i])
 		return d
 	}
+	if h.ending && slices.Contains([]string{"begin", "command", "meddle", "bulk", "resolve", "full"}, word) {
+		return decision{}, false // a script that does not fit any more: nothing begins while the nodes stop
+	}
 	switch word {
 	case "go":
 		key, v, _ := strings.Cut(rest, " ! ")
