@@ -76,6 +76,9 @@ type Place struct {
 	set *event.Settings
 }
 
+// UserID is the user whose session it is.
+func (p Place) UserID() string { return p.row.UserID }
+
 // PlaceFor finds the session of a submission, by id or alias; see Find. One that
 // rests in this process is not looked up: what is known of it here may be old, so that
 // nothing is refused by it, and what is accepted is accepted on condition that it holds.

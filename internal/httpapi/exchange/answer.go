@@ -70,7 +70,7 @@ func ProblemOf(err error) api.Problem {
 	case errors.Is(err, eventlog.ErrClosed):
 		err = problem.New(problem.Unavailable, "stopping", "the daemon is stopping; try again").Because(err)
 	case errors.Is(err, eventlog.ErrAway):
-		err = problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot reach its database now; try again").Because(err)
+		err = problem.New(problem.Unavailable, "store_unavailable", "the daemon cannot reach its database now, and what it was about to write may have been written: try again, under an Idempotency-Key").Because(err)
 	case errors.Is(err, eventlog.ErrErased):
 		err = problem.New(problem.Gone, "session_erased", "the session was erased").Because(err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

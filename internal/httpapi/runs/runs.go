@@ -16,11 +16,19 @@ import (
 
 // showRun answers with a run as it is now.
 func (h *Handlers) showRun(c *call.Call, status int, id event.RunID) error {
-	row, err := h.cfg.Admission.FindRun(c.Ctx(), c.Who.Caller, id)
+	run, err := h.findRun(c, id)
 	if err != nil {
 		return err
 	}
-	return h.tellRun(c, status, &row)
+	return c.JSON(status, run)
+}
+
+func (h *Handlers) findRun(c *call.Call, id event.RunID) (api.Run, error) {
+	row, err := h.cfg.Admission.FindRun(c.Ctx(), c.Who.Caller, id)
+	if err != nil {
+		return api.Run{}, err
+	}
+	return views.Run(c.Ctx(), h.cfg.Store, &row)
 }
 
 // tellRun answers with a run as a row says that it is.
@@ -68,21 +76,35 @@ func (h *Handlers) submitRun(c *call.Call, req *api.SubmitRun) error {
 	}
 	if sub != nil {
 		// The run is accepted: what goes wrong from here on only ends the wait.
-		run, err := h.await(c, sub, id, wait, !created)
-		switch {
-		case err == nil:
-			return h.tellRun(c, status, &run)
-		case c.Ctx().Err() != nil:
+		row, err := h.await(c, sub, id, wait, !created)
+		if err == nil {
+			var run api.Run
+			if run, err = views.Run(c.Ctx(), h.cfg.Store, &row); err == nil {
+				return c.JSON(status, run)
+			}
+		}
+		if c.Ctx().Err() != nil {
 			return err
 		}
 	}
-	err = h.showRun(c, status, id)
+	run, err := h.findRun(c, id)
 	if problem.Is(err, "run_not_found") { // it was accepted, has ended, and its session was erased since
 		if _, gone := c.Session(h.cfg.Admission); gone != nil {
 			return gone
 		}
 	}
-	return err
+	if err != nil && created && c.Ctx().Err() == nil {
+		// It is in the log. Who is told to try again would have it done twice.
+		now := time.Now().UTC()
+		run, err = api.Run{
+			ID: string(id), SessionID: string(place.ID), UserID: place.UserID(), Kind: "input", Status: api.RunQueued, SubmittedAt: now, UpdatedAt: now,
+			Request: api.RunRequest{Source: "api"}, InputAttachments: []api.Attachment{}, Outputs: []api.Output{}, Deliveries: []api.Delivery{},
+		}, nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.JSON(status, run)
 }
 
 func (h *Handlers) listRuns(c *call.Call) error {

@@ -1,6 +1,7 @@
 package runs_test
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -12,11 +13,35 @@ import (
 	"github.com/holdfast-dev/holdfast/api"
 	"github.com/holdfast-dev/holdfast/internal/admission"
 	"github.com/holdfast-dev/holdfast/internal/event"
+	"github.com/holdfast-dev/holdfast/internal/eventlog"
 	"github.com/holdfast-dev/holdfast/internal/httpapi"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/apitest"
 	"github.com/holdfast-dev/holdfast/internal/httpapi/runs"
 	"github.com/holdfast-dev/holdfast/internal/sqlite"
 )
+
+// away is a store of which facts cannot be read.
+type away struct{ httpapi.Store }
+
+func (away) Facts(context.Context, []eventlog.Place) ([]event.Event, error) {
+	return nil, eventlog.ErrAway
+}
+
+// A run that is in the log is told of as accepted, also when it cannot be read: who is
+// told to try again has it done twice (I-07).
+func TestAcceptedAndNotReadable(t *testing.T) {
+	w := apitest.New(t, func(cfg *httpapi.Config) { cfg.Store = away{cfg.Store} })
+	s := w.Session("")
+	for _, path := range []string{"", "?wait=1ms"} {
+		got := w.Do("POST", "/v1/sessions/"+s.ID+"/runs"+path, w.Admin, `{"content":"once"}`, "Idempotency-Key", "k"+path).Want(202)
+		run := apitest.Into[api.Run](got)
+		if run.SessionID != s.ID || run.UserID != s.UserID || run.Status != api.RunQueued || got.Header.Get("Location") != "/v1/runs/"+run.ID {
+			t.Errorf("%s: %s", path, got.Body)
+		}
+		w.Do("POST", "/v1/sessions/"+s.ID+"/runs", w.Admin, `{"content":"once"}`, "Idempotency-Key", "k"+path).Want(503, "store_unavailable") // nothing is accepted by this one
+		w.Do("GET", "/v1/runs/"+run.ID, w.Admin, nil).Want(503, "store_unavailable")
+	}
+}
 
 func TestRunLife(t *testing.T) {
 	w := apitest.New(t)
