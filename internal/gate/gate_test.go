@@ -348,3 +348,21 @@ func BenchmarkRates(b *testing.B) {
 		r.Take("tok_1", now)
 	}
 }
+
+// Who looked at the clock and was then passed by another is not ahead of its time.
+func TestRatesOfAnOldLook(t *testing.T) {
+	now := time.Unix(1, 0)
+	r := gate.NewRates[string](time.Second, 10, 2, 8, now)
+	if ok, _ := r.Take("a", now.Add(time.Minute)); !ok {
+		t.Fatal("the first was refused")
+	}
+	if ok, wait := r.Take("a", now); !ok {
+		t.Errorf("one that looked at the clock a minute before waits for %v", wait)
+	}
+	if r.Over("b", now) {
+		t.Error("another is over its allowance")
+	}
+	if ok, _ := r.Take("a", now); ok {
+		t.Error("the burst of two has three")
+	}
+}

@@ -16,6 +16,7 @@ type Rates[K comparable] struct {
 
 	mu     sync.Mutex
 	next   map[K]time.Duration // since began: when all that was taken is earned
+	last   time.Duration       // since began: when one was taken last
 	shared time.Duration       // of those that the table has no place for
 	swept  time.Duration
 }
@@ -41,9 +42,14 @@ func (r *Rates[K]) Over(k K, now time.Time) bool {
 }
 
 func (r *Rates[K]) look(k K, now time.Time, take bool) (bool, time.Duration) {
-	at := now.Sub(r.began)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// Who looked at the clock, waited for something, and was passed by others is not
+	// ahead of its time.
+	at := max(now.Sub(r.began), r.last)
+	if take {
+		r.last = at
+	}
 	next, known := r.next[k]
 	if take && !known && len(r.next) >= r.most {
 		r.sweep(at)
