@@ -134,9 +134,11 @@ func (d *Daemon) Committed(stamps []eventlog.Stamp) {
 		d.hub.Ring(s.Stream, s.Events)
 		if !eventlog.Wakes(s.Events) {
 			// Who begins a run is at work on it, but where the append came late, and
-			// its worker has gone meanwhile.
+			// its worker has gone meanwhile. Where there is no place for it now, only a
+			// look at what is this node's already finds it.
 			if id, ok := s.Stream.Session(); ok && eventlog.Begins(s.Events) && !d.lane.Works(id) {
 				d.lane.Wake(id)
+				d.lane.Look(true)
 			}
 			continue
 		}

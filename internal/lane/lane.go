@@ -248,31 +248,31 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 5 * time.Second
-	mostFails  = 4096 // sessions that are counted; what is forgotten begins anew
+	mostFails  = 4096 // sessions that are counted; the others rest for the longest
 )
 
 // retryIn counts a failure, and says how long the session rests for it.
 func (l *Lane) retryIn(id event.SessionID) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.fails) >= mostFails {
-		clear(l.fails)
+	n, counted := l.fails[id]
+	if !counted && len(l.fails) >= mostFails {
+		return lastRetry
 	}
-	n := l.fails[id]
 	l.fails[id] = n + 1
 	return min(firstRetry<<min(n, 10), lastRetry)
 }
 
 // failed logs what ended a drive, and says when to look again.
 func (l *Lane) failed(ctx context.Context, id event.SessionID, w *workers.Worker, err error) time.Time {
-	switch {
-	case ctx.Err() != nil:
-		return time.Time{}
-	case errors.Is(err, eventlog.ErrFenced):
+	fenced := errors.Is(err, eventlog.ErrFenced)
+	if fenced || ctx.Err() != nil {
 		l.mu.Lock()
 		delete(l.fails, id)
 		l.mu.Unlock()
-		l.cfg.Logger.Info("session has another owner", "session_id", id)
+		if ctx.Err() == nil {
+			l.cfg.Logger.Info("session has another owner", "session_id", id)
+		}
 		return time.Time{}
 	}
 	wait := l.retryIn(id)

@@ -326,6 +326,35 @@ func TestRetry(t *testing.T) {
 	})
 }
 
+// However many sessions fail: each is tried every few seconds, and not all of them at
+// once again and again.
+func TestRetryOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDriver()
+		d.took = 0
+		d.answer = func(event.SessionID, int) (time.Time, error) { return time.Time{}, errors.New("none can be read") }
+		l := newLane(d, nil)
+		defer l.Stop(t.Context())
+		const many = 4200
+		name := func(i int) event.SessionID { return event.SessionID(fmt.Sprint("ses_", i)) }
+		count := func() (n int) {
+			for i := range many {
+				n += d.count(name(i))
+			}
+			return n
+		}
+		for i := range many {
+			l.Wake(name(i))
+		}
+		rest(20 * time.Second)
+		before := count()
+		rest(10 * time.Second)
+		if n := count() - before; n < many || n > 3*many {
+			t.Errorf("%d tries of %d sessions in 10 s", n, many)
+		}
+	})
+}
+
 // What is due is looked at when it is due; a wake-up before that is heard.
 func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
