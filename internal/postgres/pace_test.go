@@ -17,6 +17,7 @@ func TestPace(t *testing.T) {
 		"alone":                  {20, 0, time.Hour, time.Second, 0},
 		"alone since a while":    {20, 0, beside + 1, time.Second, 0},
 		"never heard of anybody": {20, 0, time.Duration(now.UnixNano()), time.Second, 0},
+		"the clock was set back": {20, 0, -time.Hour, time.Second, 0},
 		"one client":             {1, 0, 0, time.Second, 0},
 		"the first":              {0, 0, 0, 0, 0},
 		"beside another":         {2, 0, beside, gatherLeast, gatherLeast},

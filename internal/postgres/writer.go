@@ -27,7 +27,7 @@ func (s *Store) run() {
 			left = s.commit(left)
 			continue
 		}
-		if wait := beat.wait(time.Now(), time.Unix(0, s.follow.heard.Load())); wait > 0 {
+		if wait := beat.wait(time.Now(), time.Unix(0, s.follow.heard.Load())); wait > 0 && s.queue.Waiting() < s.cfg.MaxBatch { // a full batch gains nothing by waiting
 			select {
 			case <-time.After(wait):
 			case <-s.queue.Closing():
@@ -81,7 +81,7 @@ const (
 
 // wait gives the time until the next transaction may begin.
 func (p pace) wait(now, heard time.Time) time.Duration {
-	if p.many < 2 || now.Sub(heard) > beside {
+	if since := now.Sub(heard); p.many < 2 || since < 0 || since > beside { // a clock that was set back is no neighbour
 		return 0
 	}
 	return max(0, p.ended.Add(min(max(p.took/2, gatherLeast), gatherMost)).Sub(now))
