@@ -326,7 +326,9 @@ func createDatabase(ctx context.Context, path string, generation int) (err error
 	if err := createFile(fresh); err != nil {
 		return err
 	}
-	db, err := sql.Open("sqlite", source(fresh, "rw"))
+	// It is a database when it has its name, and not before: it is brought to the disk
+	// once, and not with each of its steps.
+	db, err := sql.Open("sqlite", source(fresh, "rw", "journal_mode(MEMORY)", "synchronous(OFF)"))
 	if err != nil {
 		return err
 	}
@@ -343,10 +345,21 @@ func createDatabase(ctx context.Context, path string, generation int) (err error
 	if err := errors.Join(err, conn.Close(), db.Close()); err != nil {
 		return err
 	}
+	if err := syncFile(fresh); err != nil {
+		return err
+	}
 	if err := os.Rename(fresh, path); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // identify gives a database a number of its own, which stands in its head and
