@@ -23,6 +23,21 @@ type counting struct {
 	daemon.Store
 	mu   sync.Mutex
 	made map[event.Stream]int
+	read map[event.Stream]int // how often it was read
+}
+
+func (s *counting) Read(ctx context.Context, stream event.Stream, after int64, limit int) ([]event.Event, error) {
+	s.mu.Lock()
+	s.read[stream]++
+	s.mu.Unlock()
+	return s.Store.Read(ctx, stream, after, limit)
+}
+
+// reads says how often a stream was read.
+func (s *counting) reads(stream event.Stream) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read[stream]
 }
 
 func (s *counting) Append(ctx context.Context, a eventlog.Append) ([]eventlog.Stamp, error) {
@@ -59,7 +74,7 @@ func (h *house) atRest() {
 // countingHouse is one whose appends are counted.
 func countingHouse(t *testing.T, free func() (uint64, bool), script chatstub.Script) (*house, *counting) {
 	t.Helper()
-	count := &counting{made: map[event.Stream]int{}}
+	count := &counting{made: map[event.Stream]int{}, read: map[event.Stream]int{}}
 	h := &house{t: t, stub: chatstub.New(script)}
 	vendor := httptest.NewServer(h.stub)
 	t.Cleanup(vendor.Close)
@@ -103,6 +118,26 @@ func TestRunFromRest(t *testing.T) {
 			t.Errorf("run %d reads\n%v, the first\n%v", n, types, first)
 		}
 	}
+}
+
+// An append that begins a run, and lands when the worker that made it has gone, is
+// looked at: nobody else is told of it. One that has its worker begins nothing.
+func TestBegunWithoutAWorker(t *testing.T) {
+	h, count := countingHouse(t, nil, saysDone)
+	id := event.SessionID(h.session(&api.CreateSession{}))
+	h.submit(string(id), &api.SubmitRun{Content: api.Text("go")})
+	h.atRest()
+	before := count.reads(id.Stream())
+	told := func(typ event.Type) {
+		h.d.Committed([]eventlog.Stamp{{Stream: id.Stream(), Events: []event.Event{{Type: typ, SessionID: id}}}})
+	}
+	told(event.TypeStepStarted)
+	h.atRest()
+	if n := count.reads(id.Stream()); n != before {
+		t.Errorf("the session was looked at %d times though nothing began", n-before)
+	}
+	told(event.TypeRunStarted)
+	eventually(t, "nobody looks at the session", func() bool { return count.reads(id.Stream()) > before })
 }
 
 // Equal keys at once, to a session at rest, are one run, which the model is asked for
