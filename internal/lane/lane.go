@@ -248,8 +248,10 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 5 * time.Second
-	mostFails  = 4096 // sessions that are counted; the others rest for the longest
 )
+
+// mostFails is how many sessions are counted; the others rest for the longest.
+var mostFails = 4096
 
 // retryIn counts a failure, and says how long the session rests for it.
 func (l *Lane) retryIn(id event.SessionID) time.Duration {
