@@ -30,65 +30,47 @@ func TestOfferWhereAnotherWorkedSince(t *testing.T) {
 	})
 }
 
-// What was offered and not told of is not claimed behind where the session has moved
-// on: it came, or cannot come any more. An erased session so gets nothing more.
+// An erased session gets nothing more: no claim behind an offer of which nobody knows
+// whether it came. Where the state is behind, the session has moved on, and the offer came or
+// cannot come any more; where it is known to be erased, nothing is offered.
 func TestOfferToAnErasedSession(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *house, p *play) {
-		b := newBench(h, "gen_1")
-		b.between = func() {
-			if err := h.adm.Erase(t.Context(), admission.Caller{}, b.s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b.fault = func(eventlog.Append) (before, after error) {
-			b.fault = nil
-			return errors.New("no answer came"), nil
-		}
-		if _, created, err := b.submit("go", ""); err == nil || created {
-			t.Errorf("created %v, %v", created, err)
-		}
-		<-b.done
-		if b.err != nil || len(b.appends) != 1 {
-			t.Errorf("the drive %v, appends %v", b.err, b.appends)
-		}
-		if types := h.types(b.s.ID); types[len(types)-1] != string(event.TypeSessionErased) {
-			t.Errorf("behind the end of the session: %v", types[len(types)-3:])
-		}
-		h.verify()
-	})
-}
-
-// Nothing is offered to a session that is known to be erased. The first append shows
-// that the state was behind; a second one whose answer is lost would make it doubtful
-// whether it came, and a claim would follow, behind the end of the session.
-func TestOfferToASessionKnownErased(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *house, p *play) {
-		b := newBench(h, "gen_1")
-		b.between = func() {
-			if err := h.adm.Erase(t.Context(), admission.Caller{}, b.s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		tries := 0
-		b.fault = func(eventlog.Append) (before, after error) {
-			if tries++; tries == 2 {
-				return nil, errors.New("no answer came")
-			}
-			return nil, nil
-		}
-		if _, created, err := b.submit("go", ""); err == nil || created {
-			t.Errorf("created %v, %v", created, err)
-		}
-		<-b.done
-		if b.err != nil || len(b.appends) != 1 {
-			t.Errorf("the drive %v, appends %v", b.err, b.appends)
-		}
-		if types := h.types(b.s.ID); types[len(types)-1] != string(event.TypeSessionErased) {
-			t.Errorf("behind the end of the session: %v", types[len(types)-3:])
-		}
-		if b.st.AtRest() {
-			t.Error("an erased session passes for one at rest")
-		}
-		h.verify()
-	})
+	for name, fault := range map[string]struct {
+		try           int // of the offer
+		before, after error
+	}{
+		"the first does not come":             {1, errors.New("no answer came"), nil},
+		"the second, were there one, is lost": {2, nil, errors.New("no answer came")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, h *house, p *play) {
+				b := newBench(h, "gen_1")
+				b.between = func() {
+					if err := h.adm.Erase(t.Context(), admission.Caller{}, b.s); err != nil {
+						t.Fatal(err)
+					}
+				}
+				tries := 0
+				b.fault = func(eventlog.Append) (before, after error) {
+					if tries++; tries == fault.try {
+						return fault.before, fault.after
+					}
+					return nil, nil
+				}
+				if _, created, err := b.submit("go", ""); err == nil || created {
+					t.Errorf("created %v, %v", created, err)
+				}
+				<-b.done
+				if b.err != nil || len(b.appends) != 1 {
+					t.Errorf("the drive %v, appends %v", b.err, b.appends)
+				}
+				if types := h.types(b.s.ID); types[len(types)-1] != string(event.TypeSessionErased) {
+					t.Errorf("behind the end of the session: %v", types[len(types)-3:])
+				}
+				if b.st.AtRest() {
+					t.Error("an erased session passes for one at rest")
+				}
+				h.verify()
+			})
+		})
+	}
 }
