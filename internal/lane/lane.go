@@ -207,6 +207,7 @@ func (l *Lane) work(ctx context.Context, id event.SessionID, w *workers.Worker) 
 	}
 	term := l.cfg.Tenure.Term()
 	if term.Context().Err() != nil {
+		l.forgive(id)
 		return time.Time{} // looked at when the lease begins anew
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -265,13 +266,18 @@ func (l *Lane) retryIn(id event.SessionID) time.Duration {
 	return min(firstRetry<<min(n, 10), lastRetry)
 }
 
+// forgive forgets the failures of a session that is worked on here no more.
+func (l *Lane) forgive(id event.SessionID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.fails, id)
+}
+
 // failed logs what ended a drive, and says when to look again.
 func (l *Lane) failed(ctx context.Context, id event.SessionID, w *workers.Worker, err error) time.Time {
 	fenced := errors.Is(err, eventlog.ErrFenced)
 	if fenced || ctx.Err() != nil {
-		l.mu.Lock()
-		delete(l.fails, id)
-		l.mu.Unlock()
+		l.forgive(id)
 		if ctx.Err() == nil {
 			l.cfg.Logger.Info("session has another owner", "session_id", id)
 		}

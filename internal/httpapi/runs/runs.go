@@ -89,7 +89,7 @@ func (h *Handlers) submitRun(c *call.Call, req *api.SubmitRun) error {
 	}
 	run, err := h.findRun(c, id)
 	if problem.Is(err, "run_not_found") { // it was accepted, has ended, and its session was erased since
-		if _, gone := c.Session(h.cfg.Admission); gone != nil {
+		if _, gone := h.cfg.Admission.Find(c.Ctx(), c.Who.Caller, string(place.ID), ""); problem.Is(gone, "session_erased") {
 			return gone
 		}
 	}
